@@ -288,7 +288,7 @@ def test_a_damaged_table_is_named(interrupted, capsys):
 
 
 def test_a_look_from_elsewhere_imports_no_torch(interrupted, tmp_path):
-    code = "import sys; from headsweep.cli.main import main as cli; status = cli.main(['peek', sys.argv[1]]); "
+    code = "import sys; from headsweep.cli.main import main; status = main(['peek', sys.argv[1]]); "
     code += "sys.exit(status or 'torch' in sys.modules)"
     (elsewhere := tmp_path / "elsewhere").mkdir()
     said = python("-c", code, tmp_path / "results/mini", cwd=elsewhere)

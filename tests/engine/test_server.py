@@ -279,7 +279,7 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     run(served, BASE)
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 1)  # none with one core
     code = (
-        "import sys; from headsweep.cli.main import main as cli; status = cli.main(sys.argv[1:]); "
+        "import sys; from headsweep.cli import main as cli; status = cli.main(sys.argv[1:]); "
         "print(status, *sorted(sys.modules))"
     )
     given = {"config": config, **keys, "variant": HEADS[0], "cores": 2}

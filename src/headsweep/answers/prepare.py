@@ -15,10 +15,10 @@ from headsweep.files import paths
 from headsweep.files.record import Stopwatch, checked_file, peak_resident, write_record
 from headsweep.files.safe_files import atomic, remove_folder, write_json, write_table
 from headsweep.files.tables import EMBEDDINGS, QUESTIONS, SOURCE
+from headsweep.models.footprint import embedding_model
 from headsweep.models.source import BUILTIN
 from headsweep.store.keys import settings, split_key
 from headsweep.store.layout import Store
-from headsweep.workflow.allocations import embedding_model
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """The embedded reasoner, a Qwen2 of about a million parameters: how it is trained and recorded.
 
-``python -m headsweep.experiments.reasoner``, or ``make reasoner``, trains the one that ships with the
-package again, in minutes on a CPU. Next to its weights are a record, with the mean loss of each 50
-steps, and answers to the first test questions.
+``python -m headsweep.experiments.reasoner``, or ``make reasoner``, trains the one that ships with
+the package again, in minutes on a CPU. Next to its weights are a record, with the mean loss of each
+50 steps, and answers to the first test questions.
 """
 
 import argparse

@@ -231,8 +231,9 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
 def viewpoints(diversity: pd.DataFrame) -> pd.DataFrame:
     """Return by how many distinct answers SPRINT leads samples, of as many answers.
 
-    The table has `headsweep.experiments.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns ``of``,
-    ``method``, ``n`` and ``lead`` with its interval, as of independent numbers: it is too wide.
+    The table has `headsweep.experiments.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns
+    ``of``, ``method``, ``n`` and ``lead`` with its interval, as of independent numbers: it is too
+    wide.
     """
     several = diversity[diversity["n"] > 1]
     sprint = several[several["method"] == SPRINT]
@@ -248,8 +249,8 @@ def viewpoints(diversity: pd.DataFrame) -> pd.DataFrame:
 def overhead(costs: pd.DataFrame) -> pd.DataFrame:
     """Return how much more SPRINT computes than samples do for as many answers.
 
-    The table has `headsweep.experiments.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns ``method``,
-    ``n`` and ``overhead``, a share.
+    The table has `headsweep.experiments.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns
+    ``method``, ``n`` and ``overhead``, a share.
     """
     computed = costs[costs["method"] == SPRINT].set_index("n")["computed"]
     others = costs[costs["method"].map(is_sampling)]

@@ -206,10 +206,10 @@ def controls(
 ) -> dict[str, pd.DataFrame]:
     """Return the tables ``gains``, ``heads`` and ``spread`` of a sweep.
 
-    Z (`headsweep.files.tables.ACCURACY`) and graded answers (`headsweep.files.tables.GRADED`) have the same
-    questions and variants. Base comes first, then the pruned variants, sorted. A layer's noise
-    placebos are compared with its heads, numeric ones with all. `noise` is the logit gap below
-    which rounding can change the order; the seed decides sign patterns and splits.
+    Z (`headsweep.files.tables.ACCURACY`) and graded answers (`headsweep.files.tables.GRADED`) have
+    the same questions and variants. Base comes first, then the pruned variants, sorted. A layer's
+    noise placebos are compared with its heads, numeric ones with all. `noise` is the logit gap
+    below which rounding can change the order; the seed decides sign patterns and splits.
     """
     layers = by_layer(variants)
     numeric = [str(placebo) for placebo in placebos if placebo.kind == "numeric"]

@@ -73,7 +73,9 @@ class Run:
         return self.folder.absolute().parent.parent
 
     def path(self, kind: FileKind, **names: object) -> Path:
-        """Return the path of a file of a kind (`headsweep.files.tables`, `headsweep.files.paths`)."""
+        """Return the path of a file of a kind (`headsweep.files.tables`,
+        `headsweep.files.paths`).
+        """
         return self.root / Store(self.config).path(kind, run=self.folder.name, **names)
 
     def z(self, sweep: str | None = None) -> pd.DataFrame:

@@ -31,6 +31,7 @@ from headsweep.files.record import Stopwatch, checked_file, read_facts, write_fa
 from headsweep.files.safe_files import read_table, write_json, write_table
 from headsweep.files.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS
 from headsweep.grading.matrix import accuracy_matrix, grade_batch
+from headsweep.models.footprint import trains_on_gpu
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import JudgedAnswer, Learner, quantised
 from headsweep.models.load import load_model, torch_device
@@ -39,7 +40,6 @@ from headsweep.models.source import fetch_model
 from headsweep.store.batches import Arm, all_arms, encoders, find, solvers
 from headsweep.store.layout import Store
 from headsweep.variants import BASE
-from headsweep.workflow.allocations import trains_on_gpu
 
 _LOG = logging.getLogger(__name__)
 

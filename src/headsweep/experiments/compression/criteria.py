@@ -196,7 +196,8 @@ def accuracy_drops(
     Layers without any head in the accuracy matrix get no score.
 
     Args:
-        z: the accuracy matrix (`headsweep.files.tables.ACCURACY`), one row per training question, 0/1
+        z: the accuracy matrix (`headsweep.files.tables.ACCURACY`), one row per training question,
+        0/1
             columns for `base` and each head.
         geometry: the remaining heads.
         swept_geometry: the heads when the model was swept. The sweep numbers them as they were

@@ -112,7 +112,8 @@ def prune_and_recover(
         benchmark: questions that the models answer in the end; see
             `headsweep.experiments.recovery.benchmark.read_benchmark`.
         control: also train the same with nothing removed, and measure that.
-        settings: those of `headsweep.experiments.recovery.settings.Recovery`, by name: `ratio=0.3, steps=500`.
+        settings: those of `headsweep.experiments.recovery.settings.Recovery`, by name: `ratio=0.3,
+        steps=500`.
 
     Returns:
         The result, in the first of several processes; None in the others.

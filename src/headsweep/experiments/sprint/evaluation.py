@@ -118,7 +118,8 @@ _FROM_ELSEWHERE = ""
 def curves(
     scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return Pass@N, then diversity and cost: `headsweep.files.tables.CURVES` and `DIVERSITY_COLUMNS`.
+    """Return Pass@N, then diversity and cost: `headsweep.files.tables.CURVES` and
+    `DIVERSITY_COLUMNS`.
 
     The intervals cover the choice of test questions; a trained selector is taken as fixed. The
     second table leaves out the oracle, which has no answers of its own; the cost of embedding is

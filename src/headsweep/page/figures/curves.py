@@ -74,8 +74,9 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int, of_loss: s
     These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
     but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
     The tables are `headsweep.files.tables.CURVES` and
-    `headsweep.experiments.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions; `of_loss` says
-    which reading of its loss SPRINT has. Methods that have only one answer are marked.
+    `headsweep.experiments.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions;
+    `of_loss` says which reading of its loss SPRINT has. Methods that have only one answer are
+    marked.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
@@ -145,8 +146,9 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     """Draw Pass@N and votes of each family against tokens, and differences to sampling, filled
     where Holm's test of all families leaves them.
 
-    The tables are those of `headsweep.experiments.sprint.frontier_job.compare`: the curves, of which members in
-    the order that training questions chose are drawn; differences; and a row a family.
+    The tables are those of `headsweep.experiments.sprint.frontier_job.compare`: the curves, of
+    which members in the order that training questions chose are drawn; differences; and a row a
+    family.
     """
     titles = dict(zip(families["family"], families["title"], strict=True))
     own_marks = cycle(_OWN_MARKS)

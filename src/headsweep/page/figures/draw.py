@@ -147,7 +147,7 @@ def draw_exhibit(
     template = exhibit.template(run, subject, **layer)
     made = [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
     with drawing():
-        figure: Figure = resolve_name(f"headsweep.{exhibit.draw}")(*needs, **layer)
+        figure: Figure = resolve_name(f"headsweep.page.figures.{exhibit.draw}")(*needs, **layer)
         heading, caption = exhibit.words(called or short(subject), figure.facts)
         save(figure, made, heading, caption, sources)
     return made

@@ -46,7 +46,7 @@ def _make(
     exhibit: PrintedExhibit, numbers: Numbers, written: list[Path], sources: list[Path]
 ) -> str:
     """Make the files of an exhibit; return its caption."""
-    make = resolve_name(f"headsweep.{exhibit.make}")
+    make = resolve_name(f"headsweep.page.printed.{exhibit.make}")
     if exhibit.is_table:
         made: PrintedTable = make(exhibit, numbers)
         caption = _caption(exhibit, made.words, numbers)
