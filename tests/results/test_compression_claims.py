@@ -81,6 +81,7 @@ OTHERS = {0.0: -1, 0.3: -0.5, 0.5: 0, 0.7: -0.6, 1.0: -9}
 CASES = [
     ("best alpha", None, alphas(OTHERS), "holds"),
     ("best alpha", None, alphas(OTHERS | {0.3: 0.5}), "fails"),
+    ("best alpha", None, alphas(OTHERS | {0.3: 0}, half=0), "fails"),  # it is as good
     # One of four alphas has to be better by more than a single one would.
     ("best alpha", None, alphas(OTHERS | {0.3: 0.35}), OPEN),
     ("best alpha", None, alphas(OTHERS | {0.3: -0.1}), OPEN),

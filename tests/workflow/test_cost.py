@@ -3,9 +3,10 @@ from math import ceil
 import pytest
 
 from example_config import STUDIES, VALUES, changed, config
+from headsweep.answers.schedule import questions_of_unit
 from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
-from headsweep.engine.rows_at_once import cpu_memory, questions_of_unit
+from headsweep.engine.sizing import cpu_memory
 from headsweep.engine.weights import _COPIED_SHARE
 from headsweep.machine import processors
 from headsweep.machine.host import host_cores
