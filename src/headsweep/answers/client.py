@@ -55,18 +55,16 @@ def collect(
 ) -> bool:
     """Do what `run` does, and return True, if an engine runs already.
 
-    Names are keys, as in the paths of the store; the config is the file that Snakemake wrote, which
-    is not checked again. False also if it is not one that a run left.
+    Names are keys, as in the paths of the store; the config is the file that a run wrote. False
+    also if it is not.
 
     Raises:
-        ConfigError: the config is too long for an engine's message.
         EngineError: the engine's cause in one line. What is answered is kept.
     """
     try:
-        values = json.loads(read_plain(config))
-        names = json.loads(read_plain(Path(paths.MODEL_NAMES.format(run=values["run"]))))
+        sections = json.loads(read_plain(config.with_name(Path(paths.MODEL_SECTIONS).name)))
         batch = (model, decoding, questions)
-        request = JobRequest(values, names[model], batch, variant, cores, _this_run())
+        request = JobRequest(str(config), sections[model], batch, variant, cores, _this_run())
         connection = sockets.connect(request.engine)
     except (OSError, ValueError, LookupError, TypeError):
         return False
@@ -80,10 +78,10 @@ def run(
 
     Answers that the store holds already, made for another draw from the same split, are taken
     over, and those of a run that was killed. Only if some question is left, an engine is asked,
-    which may use so many cores. Names are config names.
+    which may use so many cores. Names are config names. The config is that which the run has
+    written (`store.layout.write_config`): an engine reads it there.
 
     Raises:
-        ConfigError: the config is longer than an engine reads.
         EngineError: the engine has failed, or was stopped. What is answered is kept.
         TableError: the question set is missing or damaged.
     """
@@ -115,13 +113,13 @@ def ask(work: "Work", variant: "Variant", cores: int) -> None:
     A new engine leaves after `IDLE_SECONDS` without a job.
 
     Raises:
-        ConfigError: the config is longer than an engine reads.
         EngineError: the engine's cause in one line. What is answered is kept.
     """
-    values = work.config.model_dump(mode="json")
-    batch = tuple(work.keys.values())
-    request = JobRequest(values, work.model, batch, str(variant), cores, _this_run())
-    request.message()  # before an engine is started in vain
+    config = paths.CONFIG.format(run=work.config.run)
+    section = work.config.models[work.model].model_dump(mode="json")
+    keys = work.keys
+    batch = (keys["model"], keys["decoding"], keys["questions"])
+    request = JobRequest(config, section, batch, str(variant), cores, _this_run())
     for _ in range(_TRIES):
         if _ask(_connect(request), request):
             return
@@ -275,12 +273,7 @@ def _start(request: JobRequest, listener: int) -> None:
     _LOG.info("starting an engine for %s; its log: %s", request.batch[0], request.log)
     # A worker for each core needs no more; vLLM is one worker.
     threads = request.cores if request.section["backend"] == "vllm" else 1
-    order = {
-        **request._asdict(),
-        "listener": listener,
-        "idle": IDLE_SECONDS,
-        "log": str(request.log),
-    }
+    order = {"request": request._asdict(), "listener": listener, "idle": IDLE_SECONDS}
     with os.fdopen(open_to_write(request.log), "ab") as log:
         started = subprocess.run(
             [sys.executable, "-P", "-m", "headsweep.answers.server"],

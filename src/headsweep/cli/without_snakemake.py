@@ -63,7 +63,7 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
         # A run that was here keeps its config until the models and questions of this one are there.
         prepared(config)
         file = Path(paths.CONFIG.format(run=config.run))
-        beside = (file, Path(paths.MODEL_NAMES.format(run=config.run)), record_path(file))
+        beside = (file, Path(paths.MODEL_SECTIONS.format(run=config.run)), record_path(file))
         former = {file: read_plain(file) for file in beside if file.exists()}
         write_config(config)
         client.begin_run()

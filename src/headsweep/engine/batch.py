@@ -98,10 +98,14 @@ class DecodingBatch:
         return self._choose(first, logits)
 
     @torch.inference_mode()
-    def join(self, verified: Sequence[tuple[Row, Any]]) -> None:
-        """Let rows enter with keys and values of all their tokens but the last; there is room."""
+    def join(self, verified: Sequence[tuple[Row, Any]]) -> list[Answer]:
+        """Let rows enter with keys and values of all their tokens but the last; there is room.
+
+        This finishes none.
+        """
         self._states.join([states for _, states in verified])
         self._rows += [row for row, _ in verified]
+        return []
 
     @torch.inference_mode()
     def step(self) -> list[Answer]:

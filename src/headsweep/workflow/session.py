@@ -74,7 +74,7 @@ def _restore_config(config: Config) -> None:
 
     A run begins by writing it, but where nothing is left to do Snakemake calls no handler.
     """
-    files = [Store(config).path(template) for template in (paths.CONFIG, paths.MODEL_NAMES)]
+    files = [Store(config).path(template) for template in (paths.CONFIG, paths.MODEL_SECTIONS)]
     if files[0].parent.is_dir() and not all(file.exists() for file in files):
         write_config(config)
 
