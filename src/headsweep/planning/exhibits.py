@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, assert_never
 from headsweep import paths
 from headsweep.config import Config
 from headsweep.planning.batches import pool
+from headsweep.planning.looks import looked_into, looks_file
 from headsweep.planning.store import Store
 from headsweep.tables import ACCURACY, CURVES, POSITIONS, STUDY_OUTCOMES, FileKind
 
@@ -299,6 +300,7 @@ class RunFiles:
         for name in config.sweeps:
             files.append(fill(paths.TABLE, sweep=name, suffix="csv"))
             files += [fill(paths.CONTROLS, sweep=name, table=table) for table in CONTROL_TABLES]
+        files += [str(looks_file(config, name)) for name in looked_into(config)]
         for name in config.selectors:
             files += [fill(template, selector=name) for template in SELECTOR_FILES]
         for name in config.maps:

@@ -13,7 +13,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from headsweep.planning.titles import title
 from headsweep.safe_files import read_table
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import ANSWERS, QUESTIONS
-from headsweep.text import plain, points, visible
+from headsweep.text import plain, points, shared_length, visible
 from headsweep.variants import BASE
 
 _BUDGET = 2_200_000  # characters that a page of 3 MB embeds, over all sweeps
@@ -221,8 +220,7 @@ def _changed(base: ShownAnswers, pruned: ShownAnswers) -> list[list[Any]]:
     differing = []
     for place, ((before, *_), (after, margin, cut)) in enumerate(zip(base, pruned, strict=True)):
         if before != after:
-            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
-            shared = sum(1 for _ in pairs)
+            shared = shared_length(before, after)
             length = len(after[:shared].encode("utf-16-le")) // 2
             entry = [place, length, after[shared:], margin]
             differing.append([*entry, True] if cut else entry)

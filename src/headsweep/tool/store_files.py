@@ -14,6 +14,7 @@ from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import batches, encoders, seeded_arms
 from headsweep.planning.keys import split_key
+from headsweep.planning.looks import looks_file
 from headsweep.planning.maps import layer_name, map_layers, score_files, texts_key
 from headsweep.planning.store import Store
 from headsweep.safe_files import is_temporary, read_metadata
@@ -22,6 +23,7 @@ from headsweep.tables import (
     ANSWERS,
     EMBEDDINGS,
     GRADIENTS,
+    LOOKS,
     PROBLEMS,
     QUESTIONS,
     SCORES,
@@ -40,6 +42,7 @@ _KINDS: dict[str, list[str]] = {
     "embedder": [paths.EMBEDDER],
     "embeddings": [EMBEDDINGS.path],
     "activations": [ACTIVATIONS.path],
+    "looks": [LOOKS.path],
     "texts": [TEXTS.path],
     "scores": [SCORES.path, GRADIENTS.path],
     "dataset": [PROBLEMS.path],
@@ -155,6 +158,8 @@ def files_of(config: Config) -> Iterator[Path]:
         kinds: list[FileKind] = [ANSWERS, paths.JOURNAL]
         for variant, kind in product(batch.variants, kinds):
             yield path(kind, variant=variant, **batch.names)
+    for name in config.sweeps:
+        yield looks_file(config, name)
     for name in config.maps:
         texts = texts_key(config, name)
         yield path(TEXTS, texts=texts)

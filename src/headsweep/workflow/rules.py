@@ -18,6 +18,7 @@ from headsweep.planning import cost
 from headsweep.planning.batches import arms, at_home, encoders
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
+from headsweep.planning.looks import heads_key, heads_of_key
 from headsweep.planning.maps import (
     find_map,
     head_batches_elsewhere,
@@ -115,6 +116,7 @@ class Rules:
             "texts": list(dict.fromkeys(texts_key(config, name) for name in config.maps)),
             "layer": [layer_name(layer) for layer in sorted(mapped_layers)],
         }
+        keys["heads"] = sorted({heads_key(config, name) for name in config.sweeps})
         return {**experiments, **keys, "grading": [*get_args(Preset)], **compressed, **mapped}
 
     @cached_property
@@ -199,6 +201,12 @@ class Rules:
     def answers(self, wildcards: Any) -> list[str]:
         """Return the answers of a batch: one file for each variant of the model."""
         return self.store.answers(self._lookup.batch(wildcards))
+
+    def answers_without_heads(self, wildcards: Any) -> list[str]:
+        """Return the answers without each of the heads that a job looks into."""
+        names = self._lookup.batch(wildcards).names
+        heads = heads_of_key(self.config, **names, key=wildcards.heads)
+        return [self.store.fill(ANSWERS, variant=head, **names) for head in heads]
 
     def job_group(self, wildcards: Any) -> str:
         """Return the group of jobs that share a SLURM allocation, and so a loaded model.
