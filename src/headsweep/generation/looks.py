@@ -88,7 +88,8 @@ def run(config: Config, model: str, decoding: str, questions: str, heads: str) -
     base = work.base()
     members = heads_of_key(config, model, decoding, questions, heads)
     sites = list(_sites(work, base, members))
-    table, refused = with_model(config, model, partial(_measured, work, base, sites))
+    measure = partial(_measured, work, base, sites)
+    table, refused = with_model(config, model, measure, attention="eager")
     output = Path(LOOKS.path.format(**work.keys, heads=heads))
     facts: dict[str, Any] = {
         **work.keys,
@@ -225,7 +226,7 @@ def look_inside(
     """Yield what heads do at sites.
 
     Args:
-        loaded: from here on with eager attention, which alone returns its weights.
+        loaded: with eager attention, which alone returns its weights.
         prompts: token ids, by question.
         answers: those of the base model, likewise.
         sites: of any heads, in any order.
@@ -235,10 +236,6 @@ def look_inside(
     """
     if not sites:
         return
-    try:
-        loaded.model.set_attn_implementation("eager")
-    except ValueError as error:
-        raise ModelError("transformers has no eager attention for it") from error
     path = DirectPath(loaded.model, loaded.geometry)
     sites_of: dict[str, list[Site]] = {}
     for site in sites:

@@ -115,7 +115,6 @@ class DirectPath:
 
     Attributes:
         final_norm: dotted path of the module that reads the stream's last state.
-        capped: the model bends its logits behind the unembedding; effects are on those before.
     """
 
     @torch.no_grad()
@@ -150,7 +149,8 @@ class DirectPath:
         self._norm = FrozenNorm(norm.module, last)
         self._before = self._multiple(norm.given, head.taken) or 1.0
         behind = self._multiple(head.given, seen.logits)
-        self.capped = behind is None
+        if behind is None and not getattr(model.config, "final_logit_softcapping", None):
+            raise self._refused("bends its logits")
         self._behind = behind or 1.0
         self._unembedding = unembedding
 
