@@ -128,6 +128,7 @@ LOOKS = Table(
         variant=_TEXT,
         prompt=_TEXT,  # as the model reads it
         shared=_INT32,  # tokens of the answer before the first that differs
+        end=_INT32,  # of what was read by then, in characters of prompt and base answer
         base_token=_TEXT,
         own_token=_TEXT,
         base_effect=_FLOAT32,  # of the head on the logit of the base model's token, directly

@@ -180,6 +180,7 @@ class _Text:
             "variant": str(look.site.head),
             "prompt": self._prompt,
             "shared": look.site.shared,
+            "end": len(self._prompt) + self._length(look.site.shared),
             "base_token": base_token,
             "own_token": own_token,
             "base_effect": base_effect,

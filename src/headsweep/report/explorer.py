@@ -11,7 +11,7 @@ only outcomes are stored.
 import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from headsweep.config import Config
 from headsweep.config.experiments import METHOD
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
+from headsweep.report.looks import ShownTexts, add_looks
 from headsweep.safe_files import read_table
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import ANSWERS, QUESTIONS
@@ -103,6 +104,8 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     if base:
         base = [base[place] for place in places]
         _add_answers(heads, files, z, base, room - len(script(data)))
+        turned = {name: {*z.loc[z[name] != z[str(BASE)], "question_id"]} for name in files}
+        add_looks(config, name, data, _whole_texts(file_of, z), turned)
     return data
 
 
@@ -239,6 +242,19 @@ def _questions(file: Path, z: pd.DataFrame, base: ShownAnswers) -> list[list[Any
     for row, (text, margin, cut) in zip(rows, base, strict=False):
         row[3:] = [text, margin, True] if cut else [text, margin]
     return rows
+
+
+def _whole_texts(file_of: Callable[..., Path], z: pd.DataFrame) -> dict[str, ShownTexts]:
+    """Return the questions of Z that are shown whole, by id; none if they are not stored."""
+    if not file_of(QUESTIONS).exists():
+        return {}
+    ids = z["question_id"]
+    asked = read_table(file_of(QUESTIONS), QUESTIONS).set_index("question_id")["question"].loc[ids]
+    table = read_table(file_of(ANSWERS, variant=BASE), ANSWERS, columns=["question_id", "text"])
+    answered = table.set_index("question_id")["text"].loc[ids]
+    texts = map(ShownTexts, range(len(ids)), asked, answered)
+    whole = zip(ids, texts, strict=True)
+    return {name: text for name, text in whole if max(map(len, text[1:])) <= _LONGEST}
 
 
 def _cut(text: str) -> str:
