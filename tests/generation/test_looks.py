@@ -1,4 +1,4 @@
-"""A look inside a head is plain transformers': its attention, and its direct effect by brute force."""
+"""A look inside a head: transformers' own attention, and its direct effect by brute force."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -225,7 +225,7 @@ const explore = (sweeps) => {
   };
   const inside = (one, place) => {
     const { looks } = now(), at = one.looks ? one.looks.of.indexOf(place) : -1;
-    const box = make("details", { class: "inside", open: state.inside && "" }, make("summary", {}, `Look inside ${one.name} where the answers part`));
+    const box = make("details", { class: "inside", open: state.inside && "" }, make("summary", {}, `Look inside ${one.name} where the answers first differ`));
     box.addEventListener("toggle", () => { state.inside = box.open; });
     if (at < 0) {
       box.append(make("p", { class: "note" }, `No look here: ${looks?.why ?? "the answers are not on this page"}.`));
@@ -236,20 +236,20 @@ const explore = (sweeps) => {
     const [, question, , answer] = now().questions[place];
     const text = `${looks.before}${question}${looks.after}${answer}`.slice(0, end[at]);
     const towards = onBase - onOwn, rest = 100 - read[at].reduce((sum, [, , weight]) => sum + weight, 0);
-    const meaning = Math.abs(towards) < 1 ? ["It pushes neither of the two ahead of the other"]
-      : [`It pushes `, quoted(towards > 0 ? base : own), ` ahead of `, quoted(towards > 0 ? own : base), ` by ${(Math.abs(towards) / 100).toFixed(2)} logits`];
+    const meaning = Math.abs(towards) < 1 ? [`At this place ${one.name} itself pushes neither of the two tokens ahead`]
+      : [`At this place ${one.name} itself pushes `, quoted(towards > 0 ? base : own), ` ahead of `, quoted(towards > 0 ? own : base), ` by ${(Math.abs(towards) / 100).toFixed(2)} logits`];
     const row = (token, of, effect) => make("tr", {}, make("th", { scope: "row" }, quoted(token)), make("td", { class: "word" }, of), make("td", {}, hundredths(effect)));
     box.append(
-      make("p", {}, ...meaning, `: of the ${peers} heads of its layer the effect is number ${rank[at]} in size.`),
+      make("p", {}, ...meaning, `; by size this effect is number ${rank[at]} of the ${peers} heads of its layer.`),
       make("div", { class: "sides" },
         make("div", {},
-          make("p", { class: "side" }, "What it reads ", make("small", {}, "· darker is more attention")),
-          make("p", { class: "text", dir: "auto", tabindex: 0, "aria-label": "The text so far, with what the head reads" }, ...shaded(text, read[at]), make("b", { "aria-label": "here the answers part" }, "▮")),
+          make("p", { class: "side" }, "What it reads ", make("small", {}, "· stronger colour, more attention")),
+          make("p", { class: "text", dir: "auto", tabindex: 0, "aria-label": "The text so far, with what the head reads" }, ...shaded(text, read[at]), make("b", { "aria-label": "here the answers differ" }, "▮")),
           make("ul", { class: "reads", "aria-label": "Tokens that it reads most" }, ...read[at].map(([start, length, weight]) => make("li", {}, quoted(text.slice(start, start + length)), ` ${weight}%`)), ...(rest > 0 ? [make("li", { class: "note" }, `all others ${rest}%`)] : [])),
         ),
         make("div", {},
           make("p", { class: "side" }, "What it writes ", make("small", {}, "· direct effect on the next token's logit")),
-          make("table", {}, make("tbody", {}, row(base, "unpruned", onBase), row(own, `without ${one.name}`, onOwn))),
+          make("table", { "aria-label": "Direct effects, in logits" }, make("tbody", {}, row(base, "unpruned", onBase), row(own, `without ${one.name}`, onOwn))),
           make("p", { class: "note" }, "A direct effect is not the whole effect: what later layers make of the head's output is not in it, and may turn it. Attention says where a head looks, not what for."),
         ),
       ),
