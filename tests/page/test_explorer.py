@@ -10,18 +10,18 @@ import pandas as pd
 import pytest
 
 import simulation
-from headsweep.files import paths
-from headsweep.results import jobs
 from headsweep.config import parse
 from headsweep.config.experiments import TopHeads
-from headsweep.store.batches import batches, pool
-from headsweep.store.looks import looks_file
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.record import rewrite_checksums
-from headsweep.page import explorer, head_grid, looks
-from headsweep.page.report import write_report
 from headsweep.files.safe_files import read_table, write_table
 from headsweep.files.tables import ACCURACY, ANSWERS, LOOKS, QUESTIONS
+from headsweep.page import explorer, head_grid, looks
+from headsweep.page.report import write_report
+from headsweep.results import jobs
+from headsweep.store.batches import batches, pool
+from headsweep.store.layout import Store
+from headsweep.store.looks import looks_file
 from headsweep.text import points
 
 # Markup, ends of script, direction marks, escapes, a null byte and a quote.

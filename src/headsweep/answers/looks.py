@@ -19,19 +19,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headsweep.config import Config
-from headsweep.errors import BenchmarkError, ModelError
 from headsweep.answers.exclusive import with_model
-from headsweep.benchmarks.prompts import encode_prompt, prompt_text
-from headsweep.engine.weights import fast_linear
 from headsweep.answers.work import Work
+from headsweep.benchmarks.prompts import encode_prompt, prompt_text
+from headsweep.config import Config
+from headsweep.engine.weights import fast_linear
+from headsweep.errors import BenchmarkError, ModelError
+from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.safe_files import read_arrow, write_table
+from headsweep.files.tables import ANSWERS, LOOKS
 from headsweep.models.direct_path import DirectPath, States
 from headsweep.models.geometry import AttentionLayer
 from headsweep.models.loaded import LoadedModel
 from headsweep.store.looks import heads_of_key
-from headsweep.files.record import Stopwatch, write_record
-from headsweep.files.safe_files import read_arrow, write_table
-from headsweep.files.tables import ANSWERS, LOOKS
 from headsweep.text import shared_length
 from headsweep.variants import Variant
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.results.facts import rows_of
 from headsweep.config import Config
-from headsweep.store.looks import looks_file
 from headsweep.files.safe_files import read_metadata, read_table
 from headsweep.files.tables import LOOKS
+from headsweep.results.facts import rows_of
+from headsweep.store.looks import looks_file
 from headsweep.text import visible
 
 _BUDGET = 60_000  # characters of the looks of a page

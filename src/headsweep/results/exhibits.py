@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, assert_never
 
-from headsweep.files import paths
 from headsweep.config import Config
-from headsweep.store.batches import pool
-from headsweep.store.looks import looked_into, looks_file
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.tables import ACCURACY, CURVES, POSITIONS, STUDY_OUTCOMES, FileKind
+from headsweep.store.batches import pool
+from headsweep.store.layout import Store
+from headsweep.store.looks import looked_into, looks_file
 
 Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
@@ -40,7 +40,7 @@ class Exhibit(NamedTuple):
     """The kind of data it is drawn from: `RunFiles.figure_data` gives the files,
     `headsweep.page.figures.draw.READERS` reads them."""
     draw: str
-    """The module and function that draw it from that data, as ``figures.gains:violins``. It is a
+    """The module and function that draw it from that data, as ``gains:violins``. It is a
     name because importing the function would load matplotlib for every command that reads this."""
     section: Section
     title: str
@@ -74,7 +74,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="violins",
         per="run",
         needs="gains",
-        draw="figures.gains:violins",
+        draw="gains:violins",
         section="printed",
         title="Gain from pruning one head",
         caption=(
@@ -87,7 +87,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="levels",
         per="run",
         needs="gains",
-        draw="figures.gains:levels",
+        draw="gains:levels",
         section="luck",
         title="Gain by difficulty",
         caption=(
@@ -101,7 +101,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="agreement",
         per="sweep",
         needs="accuracy",
-        draw="figures.maps:agreement",
+        draw="heatmaps:agreement",
         section="sampling",
         title="{of}: agreement between heads",
         caption=(
@@ -115,7 +115,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="heatmap",
         per="layer",
         needs="accuracy",
-        draw="figures.maps:heatmap",
+        draw="heatmaps:heatmap",
         section="printed",
         title="{of}: accuracy (%) without one head of layer {layer}",
         caption=(
@@ -128,7 +128,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="map",
         per="map",
         needs="map",
-        draw="figures.maps:scored_map",
+        draw="heatmaps:scored_map",
         section="heads",
         title="{of}: a map of every head",
         caption=(
@@ -142,7 +142,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="pass_at_n",
         per="selector",
         needs="curves",
-        draw="figures.curves:curves",
+        draw="curves:curves",
         section="printed",
         title="Pass@N: {of}",
         caption=(
@@ -156,7 +156,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="space",
         per="selector",
         needs="points",
-        draw="figures.maps:space",
+        draw="heatmaps:space",
         section="question",
         title="{of}: where heads and questions lie",
         caption=(
@@ -170,7 +170,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="families",
         per="frontier",
         needs="frontier",
-        draw="figures.curves:frontier",
+        draw="curves:frontier",
         section="families",
         title="{of}: families of variants",
         caption=(
@@ -184,7 +184,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="losses",
         per="compression",
         needs="results",
-        draw="figures.curves:losses",
+        draw="curves:losses",
         section="compression",
         title="{of}: losses and heads",
         caption=(

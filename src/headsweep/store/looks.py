@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from headsweep.files import paths
 from headsweep.config import Config
+from headsweep.files import paths
+from headsweep.files.tables import ANSWERS, LOOKS
 from headsweep.store.batches import pool
 from headsweep.store.keys import digest
 from headsweep.store.layout import Store
-from headsweep.files.tables import ANSWERS, LOOKS
 from headsweep.variants import BASE, Variant
 
 

@@ -8,9 +8,9 @@ import tiny_models
 import torch
 from tiny_models import DECODERS, QUERY_HEADS, VOCABULARY, Architecture, named
 
-from headsweep.errors import ModelError
 from headsweep.answers import looks
 from headsweep.answers.looks import END, Site, look_inside
+from headsweep.errors import ModelError
 from headsweep.models.direct_path import DirectPath, FrozenNorm
 from headsweep.models.geometry import find_heads
 from headsweep.variants import Variant
