@@ -193,7 +193,8 @@ def test_hostile_text_stays_inert(filled, browser):
     put_looks(filled, token=HOSTILE)
     file = looks_file(filled, "demo")
     table = read_table(file, LOOKS)
-    begin = table["prompt"][0].index("abc") - 1
+    asked = read_table(Store(filled).of_sweep("demo", QUESTIONS), QUESTIONS)["question"][0]
+    begin = len("<|user|>") + asked.index("abc") - 1
     for column, value in {"starts": begin, "lengths": 4, "weights": 0.5}.items():
         table[column] = [[value]] * len(table)
     write_table(file, table, LOOKS, {"refused": ""})
@@ -377,13 +378,13 @@ def put_looks(config, refused="", token="7"):
     for number, head in enumerate(pool(config, config.sweeps["demo"])):
         own = read_table(path(ANSWERS, variant=head), ANSWERS).set_index("question_id")["text"]
         for question in base.index[base != own]:
-            prompt = f"<|user|>{asked[question]}<|assistant|>"
-            begin = len(prompt)
+            begin = len(f"<|user|>{asked[question]}<|assistant|>")
             rows.append(
                 {
                     "question_id": question,
                     "variant": str(head),
-                    "prompt": prompt,
+                    "before": "<|user|>",
+                    "after": "<|assistant|>",
                     "shared": 2,
                     "end": begin + 6,
                     "base_token": f"{token} {number}",

@@ -54,6 +54,8 @@ def test_a_run_looks_inside_its_heads_where_answers_first_differ(finished):
         for name in ("base", "L01H00", "L01H03")
     }
     base = answers.pop("base")
+    (questions,) = (pd.read_parquet(each) for each in store.glob("questions/test-*.parquet"))
+    questions = questions.set_index("question_id")["question"]
     differing = {
         (question, name)
         for name, own in answers.items()
@@ -67,18 +69,19 @@ def test_a_run_looks_inside_its_heads_where_answers_first_differ(finished):
     source = BUILTIN["builtin:reasoner"]
     model = AutoModelForCausalLM.from_pretrained(source, attn_implementation="eager").float()
     for row in looks.head(6).itertuples():
-        before = tokenizer(row.prompt, add_special_tokens=False)["input_ids"]
+        prompt = row.before + questions[row.question_id] + row.after
+        before = tokenizer(prompt, add_special_tokens=False)["input_ids"]
         ids = [*before, *base["token_ids"][row.question_id][: row.shared]]
         with torch.no_grad():
             output = model(torch.tensor([ids]), output_attentions=True)
         head = int(row.variant[-2:])
         weights, places = output.attentions[1][0, head, -1].topk(len(row.weights))
         assert row.weights == pytest.approx(weights.numpy(), abs=1e-4)
-        whole = row.prompt + base["text"][row.question_id]
+        whole = prompt + base["text"][row.question_id]
         named = [whole[a : a + b] for a, b in zip(row.starts, row.lengths, strict=True)]
         assert named == [tokenizer.decode([ids[place]]) for place in places]
         assert tokenizer.decode([int(output.logits[0, -1].argmax())]) == row.base_token
-        assert whole[: row.end] == row.prompt + tokenizer.decode(ids[len(before) :])
+        assert whole[: row.end] == prompt + tokenizer.decode(ids[len(before) :])
 
 
 def test_the_selector_of_a_finished_run_solves_questions(finished, capsys):

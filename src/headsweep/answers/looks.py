@@ -129,20 +129,14 @@ def _measured(
     work: Work, base: Mapping[str, Sequence[int]], sites: Sequence[Site], loaded: LoadedModel
 ) -> tuple[pd.DataFrame, str]:
     """Return `tables.LOOKS`, and why it is empty if the model cannot be looked into."""
-    decoding = work.config.decodings[work.decoding]
-    grader_name = work.config.questions[work.questions].grader_name
     try:
         texts = {
-            question: _Text(
-                loaded,
-                prompt_text(loaded.tokenizer, work.texts[question], decoding, grader_name),
-                encode_prompt(loaded.tokenizer, work.texts[question], decoding, grader_name),
-                base[question],
-            )
+            question: _Text(loaded, work, question, base[question])
             for question in dict.fromkeys(site.question for site in sites)
         }
-        prompts = {question: text.prompt_ids for question, text in texts.items()}
-        looks = look_inside(loaded, prompts, base, sites)
+        prompts = {question: text.prompt_ids for question, text in texts.items() if text.is_whole}
+        shown = [site for site in sites if site.question in prompts]
+        looks = look_inside(loaded, prompts, base, shown)
         rows = [texts[look.site.question].row(look) for look in looks]
     except (ModelError, BenchmarkError) as error:
         return pd.DataFrame(columns=LOOKS.columns), str(error)
@@ -155,18 +149,24 @@ class _Text:
     """A prompt and the base model's answer, by tokens and as text."""
 
     def __init__(
-        self, loaded: LoadedModel, prompt: str, prompt_ids: Sequence[int], answer: Sequence[int]
+        self, loaded: LoadedModel, work: Work, question: str, answer: Sequence[int]
     ) -> None:
         tokenizer = loaded.tokenizer
         if not tokenizer.is_fast:
             raise ModelError("its tokenizer does not say where in a text each token stands")
-        self.prompt_ids = prompt_ids
+        decoding = work.config.decodings[work.decoding]
+        grader_name = work.config.questions[work.questions].grader_name
+        asked = work.texts[question]
+        self.prompt_ids = encode_prompt(tokenizer, asked, decoding, grader_name)
+        self._prompt = prompt_text(tokenizer, asked, decoding, grader_name)
+        self._before, found, self._after = self._prompt.partition(asked)
+        self.is_whole = bool(found)
+        """Whether the prompt has the question as it stands."""
         self._answer = answer
-        self._prompt = prompt
         self._tokenizer = tokenizer
-        named = tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True)
+        named = tokenizer(self._prompt, add_special_tokens=False, return_offsets_mapping=True)
         spans = [tuple(span) for span in named["offset_mapping"]]
-        opening = len(prompt_ids) - len(spans)  # tokens that stand for no text
+        opening = len(self.prompt_ids) - len(spans)  # tokens that stand for no text
         self._spans = [(0, 0)] * opening + spans
         self._whole = self._decoded(len(answer))
 
@@ -178,7 +178,8 @@ class _Text:
         return {
             "question_id": look.site.question,
             "variant": str(look.site.head),
-            "prompt": self._prompt,
+            "before": self._before,
+            "after": self._after,
             "shared": look.site.shared,
             "end": len(self._prompt) + self._length(look.site.shared),
             "base_token": base_token,

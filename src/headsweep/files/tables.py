@@ -126,7 +126,8 @@ LOOKS = Table(
     _schema(
         question_id=_TEXT,
         variant=_TEXT,
-        prompt=_TEXT,  # as the model reads it
+        before=_TEXT,  # what the prompt has before the question
+        after=_TEXT,  # and after it
         shared=_INT32,  # tokens of the answer before the first that differs
         end=_INT32,  # of what was read by then, in characters of prompt and base answer
         base_token=_TEXT,
@@ -140,7 +141,8 @@ LOOKS = Table(
     ),
 )
 """What a head reads and writes in the whole model, where the answer without it first differs: a row
-a changed answer. Empty, with `refused` in the metadata, for a model that cannot be looked into."""
+a changed answer. Empty, with `refused` in the metadata, for a model that cannot be looked into.
+Questions whose text the prompt does not have as it stands are left out."""
 
 TEXTS = Table(
     "results/store/texts/{texts}.parquet",

@@ -254,7 +254,11 @@ def _whole_texts(file_of: Callable[..., Path], z: pd.DataFrame) -> dict[str, Sho
     answered = table.set_index("question_id")["text"].loc[ids]
     texts = map(ShownTexts, range(len(ids)), asked, answered)
     whole = zip(ids, texts, strict=True)
-    return {name: text for name, text in whole if max(map(len, text[1:])) <= _LONGEST}
+    return {
+        name: text
+        for name, text in whole
+        if text.question and max(len(text.question), len(text.answer)) <= _LONGEST
+    }
 
 
 def _cut(text: str) -> str:

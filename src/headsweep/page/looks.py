@@ -84,16 +84,15 @@ def _columns(
     """Return the looks of each head in columns, as far as there is room, and fill `shared`."""
     tokens: dict[str, int] = {}
     found: dict[str, dict[str, list[Any]]] = defaultdict(lambda: {name: [] for name in _COLUMNS})
-    prompts = dict(zip(looks["question_id"], looks["prompt"], strict=True))
-    around = {name: _around(prompt, texts[name].question) for name, prompt in prompts.items()}
-    usual = Counter(around.values()).most_common(1)[0][0] if around else None
+    around = Counter(zip(looks["before"], looks["after"], strict=True))
+    usual = around.most_common(1)[0][0] if around else None
     if usual is not None:
         shared["before"], shared["after"] = map(visible, usual)
     for row in rows_of(looks):
-        if usual is None or around[row.question_id] != usual:
-            continue  # the template changes the question
-        place, _, answer = texts[row.question_id]
-        whole = row.prompt + answer
+        if (row.before, row.after) != usual:
+            continue  # the page states the prompt once
+        place, question, answer = texts[row.question_id]
+        whole = row.before + question + row.after + answer
         read = zip(row.starts, row.lengths, row.weights, strict=True)
         most = [one for one in read if one[2] >= _LEAST][:_READ]
         named = [
@@ -118,12 +117,6 @@ def _columns(
             found[row.variant][name].append(value)
     shared["tokens"] = list(tokens)
     return found
-
-
-def _around(prompt: str, question: str) -> tuple[str, str] | None:
-    """Return what stands before and after the question in a prompt; None if it is not there."""
-    before, found, after = prompt.partition(question)
-    return (before, after) if found else None
 
 
 def _units(text: str) -> int:
