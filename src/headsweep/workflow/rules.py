@@ -32,6 +32,7 @@ from headsweep.results.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.store.batches import arms, at_home, encoders
 from headsweep.store.keys import digest, encoder_key
 from headsweep.store.layout import Store
+from headsweep.store.looks import heads_of_key
 from headsweep.store.map_scores import find_map, head_batches_elsewhere, score_files
 from headsweep.variants import BASE, Variant
 from headsweep.workflow import cost
@@ -153,6 +154,12 @@ class Rules:
     def answers(self, wildcards: Any) -> list[str]:
         """Return the answers of a batch: one file for each variant of the model."""
         return self.store.answers(self._lookup.batch(wildcards))
+
+    def answers_without_heads(self, wildcards: Any) -> list[str]:
+        """Return the answers without each of the heads that a job looks into."""
+        names = self._lookup.batch(wildcards).names
+        heads = heads_of_key(self.config, **names, key=wildcards.heads)
+        return [self.store.fill(ANSWERS, variant=head, **names) for head in heads]
 
     def job_group(self, wildcards: Any) -> str:
         """Return the group of jobs that share a SLURM allocation, and so a loaded model.

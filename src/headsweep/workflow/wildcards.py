@@ -12,6 +12,7 @@ from headsweep.config import EXPERIMENTS, Config, Preset, Study
 from headsweep.config.compression import Compression
 from headsweep.store.batches import Arm, PlannedBatch, all_arms, batches, encoders, solvers
 from headsweep.store.layout import Store
+from headsweep.store.looks import heads_key
 from headsweep.store.map_scores import layer_name, map_layers, texts_key
 from headsweep.variants import pattern
 
@@ -56,6 +57,7 @@ class WildcardLookup:
             "solver": sorted({solver for solver, _ in self.solvers}),
             "encoder": [*encoders(config)],
         }
+        keys["heads"] = sorted({heads_key(config, name) for name in config.sweeps})
         mapped_layers = {layer for name in config.maps for layer in map_layers(config, name)}
         mapped = {
             "texts": list(dict.fromkeys(texts_key(config, name) for name in config.maps)),
