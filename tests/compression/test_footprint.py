@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 
 from example_config import config
 from headsweep.athena.encoders import word_tokenizer
-from headsweep.compression import footprint
+from headsweep.compression import arm_measurements, footprint
 from headsweep.compression.arm_measurements import narrowed, relative
 from headsweep.compression.calibration import calibrate
 from headsweep.compression.decoder import Question, TokenizedQuestion
@@ -127,9 +127,33 @@ def test_turns_go_on_until_the_ratio_s_interval_is_narrow_or_time_is_up():
     noisy = narrowed(turns(0.08, 0.05, number=4), lambda: turns(0.08, 0.05))
     assert len(noisy) > 8 and wide(noisy[:-1]) and not wide(noisy)
     hopeless = narrowed(turns(1.0, 0.5, number=4), lambda: turns(1.0, 0.5))
-    assert wide(hopeless) and hopeless[4:].sum() <= 10
+    assert wide(hopeless) and hopeless[4:].sum() <= 5
     slow = turns(1.0, 30, number=4)
     assert narrowed(slow, lambda: 1 / 0) is slow  # one more would take too long
+
+
+@pytest.mark.parametrize(("seconds", "of_all"), [(40.0, 2), (0.4, 3), (0.01, 4)])
+def test_timing_a_test_ends_by_the_clock(seconds, of_all, monkeypatch):
+    """Three learners answer it in turn, then two whose ratio never becomes known."""
+    draw = np.random.default_rng(0)
+    answered, times = [], []
+
+    def seconds_of(call):
+        call()
+        times.append(seconds * draw.uniform(1, 3))
+        return times[-1]
+
+    monkeypatch.setattr(arm_measurements, "seconds_of", seconds_of)
+    names = ["baseline", "full", "causal"]
+    measured = [arm_measurements._Measured(name, False, name, name, None) for name in names]
+    found = arm_measurements._answering(measured, answered.append)
+    turns = answered.count("causal")
+    pairs = answered.count("full") - turns
+    assert answered == turns * names + pairs * names[:2]
+    assert turns == of_all and (pairs > 0) is (seconds < 5)
+    longest = 5 + 9 * seconds  # the last turn may take longer than the one before
+    assert sum(times[6 : 3 * turns]) <= longest and sum(times[3 * turns :]) <= longest
+    assert found.shape == (3, 4) and found[0].tolist()[1:] == [1, 1, 1]
 
 
 def test_the_most_that_is_held_at_once_is_counted():
