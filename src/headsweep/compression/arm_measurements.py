@@ -1,6 +1,7 @@
 """Measures the size and speed of the arms of a compression."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ _WARM_UPS = 3  # before a pass is timed
 _FEWEST_TURNS, _TEST_TURNS = 2, 4  # the whole test takes far longer than a pass
 _MORE_SECONDS = 5  # for further turns of all, and again for those of the pair
 _NEW_TOKENS, _DECODE_TURNS = 16, 3
+_WORTH = 1.5  # times as fast that all threads have to be
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
 
@@ -53,9 +55,9 @@ def measure(config: Config, compression: str) -> None:
     new tokens a second after such a text, its own pass not counted, and the bytes of a token's keys
     and values. The row of the first length and the largest batch also has the peak memory (weights
     and what a pass holds, see `footprint.peak_bytes`), the seconds to answer the whole test part
-    (without grading) and these seconds relative to the arm `baseline` (see `_answering`). 8-bit
-    weights run on a CPU only, so they are not timed where there is a GPU; their peak is not
-    counted.
+    (without grading) and these seconds relative to the arm `baseline` (see `_answering`). A CPU
+    computes on as many threads as are worth it (see `_worthwhile_threads`). 8-bit weights run on a
+    CPU only, so they are not timed where there is a GPU; their peak is not counted.
     """
     stopwatch = Stopwatch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -76,12 +78,17 @@ def measure(config: Config, compression: str) -> None:
             measured.append(_Measured(arm.name, True, small, whole, None))
 
     examples = test_part(config, chosen[0], measured[0].learner)
-    _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
-    test = _answering(measured, lambda entry: entry.answers(examples))
+    warm_up = partial(_timed, measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)
+    with _worthwhile_threads(warm_up) as threads:
+        test = _answering(measured, lambda learner: learner.answers(examples))
+        speeds = {
+            (tokens, batch): _speeds(measured, batch, tokens, study.repeats)
+            for tokens in study.tokens
+            for batch in study.batches
+        }
 
     rows = []
     for tokens in study.tokens:
-        speeds = {batch: _speeds(measured, batch, tokens, study.repeats) for batch in study.batches}
         for place, entry in enumerate(measured):
             sizes = _sizes(entry, tokens)
             for batch in study.batches:
@@ -90,7 +97,7 @@ def measure(config: Config, compression: str) -> None:
                     "quantised": entry.quantised,
                     "tokens": tokens,
                     "batch": batch,
-                    **speeds[batch][place]._asdict(),
+                    **speeds[tokens, batch][place]._asdict(),
                     **sizes,
                 }
                 if tokens == first and batch == most:
@@ -101,8 +108,26 @@ def measure(config: Config, compression: str) -> None:
     table = pd.DataFrame(rows).astype({"peak_bytes": "Int64", "cache_bytes": "Int64"})
     write_csv(output, table, 6)
     name = torch.cuda.get_device_name() if device == "cuda" else device
-    facts = {"device": name, "threads": torch.get_num_threads(), "seed": study.seeds[0]}
+    facts = {"device": name, "threads": threads, "seed": study.seeds[0]}
     write_record(output, stopwatch, {"compression": compression, **facts})
+
+
+@contextmanager
+def _worthwhile_threads(call: Callable[[], Any]) -> Iterator[int]:
+    """Compute on all threads if a call takes `_WORTH` times as long on one, and else on one.
+
+    The threads of a small model mostly wait for each other, the longer the busier the machine is.
+    """
+    most = torch.get_num_threads()
+    try:
+        call()  # to warm up
+        on_all = seconds_of(call)
+        torch.set_num_threads(1)
+        if most > 1 and seconds_of(call) > _WORTH * on_all:
+            torch.set_num_threads(most)
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(most)
 
 
 class _Speed(NamedTuple):
