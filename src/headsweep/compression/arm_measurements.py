@@ -78,8 +78,10 @@ def measure(config: Config, compression: str) -> None:
             measured.append(_Measured(arm.name, True, small, whole, None))
 
     examples = test_part(config, chosen[0], measured[0].learner)
-    warm_up = partial(_timed, measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)
-    with _worthwhile_threads(warm_up) as threads:
+    encoder = measured[0].learner.encoder
+    text = footprint.dummy_texts(encoder, 1, first)
+    with torch.inference_mode(), _worthwhile_threads(lambda: encoder(**text)) as threads:
+        _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
         test = _answering(measured, lambda learner: learner.answers(examples))
         speeds = {
             (tokens, batch): _speeds(measured, batch, tokens, study.repeats)
@@ -119,12 +121,14 @@ def _worthwhile_threads(call: Callable[[], Any]) -> Iterator[int]:
     The threads of a small model mostly wait for each other, the longer the busier the machine is.
     """
     most = torch.get_num_threads()
+
+    def fastest(threads: int) -> float:
+        torch.set_num_threads(threads)
+        return min(seconds_of(call) for _ in range(_WARM_UPS + 1))
+
     try:
-        call()  # to warm up
-        on_all = seconds_of(call)
-        torch.set_num_threads(1)
-        if most > 1 and seconds_of(call) > _WORTH * on_all:
-            torch.set_num_threads(most)
+        worth_it = most > 1 and fastest(1) > _WORTH * fastest(most)
+        torch.set_num_threads(most if worth_it else 1)
         yield torch.get_num_threads()
     finally:
         torch.set_num_threads(most)
