@@ -70,7 +70,7 @@ asdiv: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --directory $(ASDIV) --configfile results/gallery/asdiv/config.yaml
 	cut -d , -f 1-26 $(ASDIV)/results/asdiv/tables/compression_table4.csv > results/gallery/asdiv/table4.csv
 
-# Blind, in three to five minutes: see src/headsweep/proof.
+# Blind, in three to five minutes: see benchmarks/proof.
 proof: $(INSTALLED)
 	$(BIN)/python -m benchmarks.proof --cores $(CORES) $(if $(SEED),--seed $(SEED))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headsweep import cli
+from headsweep.cli import main as cli
 from processes import python
 
 ROOT = Path(__file__).parents[1]

@@ -13,16 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForSequenceClassification
 
 from example_config import config
-from headsweep.athena.encoders import word_tokenizer
-from headsweep.compression import arm_measurements, footprint
-from headsweep.compression.arm_measurements import narrowed, relative
-from headsweep.compression.calibration import calibrate
-from headsweep.compression.decoder import Question, TokenizedQuestion
-from headsweep.compression.distillation import distilled, frozen
 from headsweep.config import Study
 from headsweep.config.compression import Compression, Importance
 from headsweep.experiments.athena.encoders import word_tokenizer
-from headsweep.experiments.compression import savings
+from headsweep.experiments.compression import arm_measurements, savings
 from headsweep.experiments.compression.arm_measurements import narrowed, relative
 from headsweep.experiments.compression.calibration import calibrate
 from headsweep.experiments.compression.decoder import Question, TokenizedQuestion

@@ -43,7 +43,7 @@ class _Measured(NamedTuple):
     quantised: bool
     learner: Learner
     whole: Learner  # the same with its original weights
-    peak: int | None  # bytes, see `footprint.peak_bytes`
+    peak: int | None  # bytes, see `savings.peak_bytes`
 
 
 @gpu_held()
@@ -54,7 +54,7 @@ def measure(config: Config, compression: str) -> None:
     quartiles of the seconds of one forward pass of the encoder or decoder; for a decoder also the
     new tokens a second after such a text, its own pass not counted, and the bytes of a token's keys
     and values. The row of the first length and the largest batch also has the peak memory (weights
-    and what a pass holds, see `footprint.peak_bytes`), the seconds to answer the whole test part
+    and what a pass holds, see `savings.peak_bytes`), the seconds to answer the whole test part
     (without grading) and these seconds relative to the arm `baseline` (see `_answering`). A CPU
     computes on as many threads as are worth it (see `_worthwhile_threads`). 8-bit weights run on a
     CPU only, so they are not timed where there is a GPU; their peak is not counted.
@@ -79,7 +79,7 @@ def measure(config: Config, compression: str) -> None:
 
     examples = test_part(config, chosen[0], measured[0].learner)
     encoder = measured[0].learner.encoder
-    text = footprint.dummy_texts(encoder, 1, first)
+    text = savings.dummy_texts(encoder, 1, first)
     with torch.inference_mode(), _worthwhile_threads(lambda: encoder(**text)) as threads:
         _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
         test = _answering(measured, lambda learner: learner.answers(examples))
