@@ -21,7 +21,7 @@ FLOORS = (
     "maps recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
-    "record safe_files plain_files limited tables variants text arguments paths choices errors",
+    "record safe_files plain_files limited tables variants text words telling arguments paths choices errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 

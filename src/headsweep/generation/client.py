@@ -27,6 +27,7 @@ from headsweep.errors import EngineError
 from headsweep.generation import sockets
 from headsweep.generation.job_request import LINE_LIMIT, JobRequest
 from headsweep.plain_files import open_to_write, read_plain
+from headsweep.words import doing
 
 if TYPE_CHECKING:
     from headsweep.config import Config
@@ -70,7 +71,8 @@ def collect(
         connection = sockets.connect(request.engine)
     except (OSError, ValueError, LookupError, TypeError):
         return False
-    return connection is not None and _ask(connection, request)
+    names = {"model": model, "decoding": decoding, "questions": questions}
+    return connection is not None and _ask(connection, request, doing("generate", names))
 
 
 def run(
@@ -106,7 +108,7 @@ def run(
         ask(work, variant, cores)
         return
     count = work.write(variant, stopwatch)
-    _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
+    _LOG.debug("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
 
 
 def ask(work: "Work", variant: "Variant", cores: int) -> None:
@@ -123,7 +125,7 @@ def ask(work: "Work", variant: "Variant", cores: int) -> None:
     request = JobRequest(values, work.model, batch, str(variant), cores, _this_run())
     request.message()  # before an engine is started in vain
     for _ in range(_TRIES):
-        if _ask(_connect(request), request):
+        if _ask(_connect(request), request, work.told):
             return
     raise EngineError(f"the engine dies before it answers; {request.last_words} says why")
 
@@ -272,7 +274,7 @@ def _start(request: JobRequest, listener: int) -> None:
     """
     import subprocess
 
-    _LOG.info("starting an engine for %s; its log: %s", request.batch[0], request.log)
+    _LOG.info("an engine starts; its log: %s", request.log)
     # A worker for each core needs no more; vLLM is one worker.
     threads = request.cores if request.section["backend"] == "vllm" else 1
     order = {
@@ -325,9 +327,11 @@ def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _ask(connection: socket.socket, request: JobRequest) -> bool:
-    """Ask, and wait for the last word, with progress; return False if the engine was leaving."""
-    _, decoding, questions = request.batch
+def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
+    """Ask, and wait for the last word, with progress; return False if the engine was leaving.
+
+    `what` says in words what is done.
+    """
     heard = False
     begun = time.monotonic()
     reports = _Reports(begun)
@@ -341,10 +345,11 @@ def _ask(connection: socket.socket, request: JobRequest) -> bool:
                 raise EngineError(said["error"])
             now = time.monotonic()
             if "complete" in said:
-                _LOG.info("%s: %d answers, %.1f s", request.variant, said["complete"], now - begun)
+                count, seconds = said["complete"], now - begun
+                _LOG.debug("%s: %d answers, %.1f s", request.variant, count, seconds)
                 return True
             if reports.due(now, said):
-                _LOG.info("%s, %s: %s", questions, decoding, progress(**said))  # of all variants
+                _LOG.info("%s: %s", what, progress(**said))  # of all variants
     if heard:
         raise EngineError(
             f"the engine has died, perhaps for lack of memory; {request.last_words} may say why; "

@@ -23,6 +23,7 @@ from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, give_back_memory, held
 from headsweep.generation.engine import Engine, Request
 from headsweep.generation.prompts import encode_prompt, prompt_facts
+from headsweep.generation.stops import text_of
 from headsweep.generation.unit import Begun, Key, Unit
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.models.load import load_model
@@ -126,7 +127,7 @@ class Worker:
                     "question_id": answer.request.question_id,
                     "sample": answer.request.sample,
                     "token_ids": answer.token_ids,
-                    "text": tokenizer.decode(answer.token_ids, skip_special_tokens=True),
+                    "text": text_of(tokenizer, answer.token_ids, unit.decoding.stop),
                     "stop_reason": answer.stop_reason,
                     "margin": answer.margin,
                     "prompt_tokens": len(answer.request.prompt),

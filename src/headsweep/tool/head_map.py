@@ -13,6 +13,8 @@ from headsweep.choices import BenchmarkGrader
 from headsweep.config import parse
 from headsweep.config.questions import Dtype
 from headsweep.errors import ConfigError
+from headsweep.telling import told
+from headsweep.tool.own_prompt import described_prompt
 from headsweep.tool.without_snakemake import (
     answer,
     begun,
@@ -41,9 +43,12 @@ def head_map(
     revision: str | None = None,
     split: str = "train",
     n: int | None = None,
+    file: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     grader: BenchmarkGrader | None = None,
     benchmark_revision: str | None = None,
+    prompt_file: str | Path | None = None,
+    examples: Sequence[int] | None = None,
     samples: int = 8,
     temperature: float = 0.6,
     max_new_tokens: int = 2048,
@@ -67,12 +72,16 @@ def head_map(
             cache)
         split: split of the benchmark; training questions, if heads are chosen by the map
         n: how many questions (default: all, or 200 of a generated benchmark)
+        file: a file with the rows of a benchmark by name, .jsonl or .csv, in place of the hub
         columns: your own benchmark: names of the columns ``question``, ``answer``, and optionally
-            ``id``, ``subject``, ``level``
+            ``id``, ``subject``, ``level``, ``solution``
         grader: your own benchmark: how answers are compared (default: math)
         benchmark_revision: commit hash of a dataset on the hub
         samples: answers a question, of which some must be right and some wrong
         temperature: of the samples
+        prompt_file: a prompt of your own, in YAML (see below)
+        examples: rows of the benchmark, numbered from 0, that the prompt shows solved; they are not
+            asked
         max_new_tokens: token limit of an answer
         dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
         device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
@@ -102,21 +111,24 @@ def head_map(
         str(benchmark),
         split=split,
         n=n,
+        file=file,
         columns=columns,
         grader=grader,
         revision=benchmark_revision,
+        examples=examples,
     )
     if samples < 2 and questions["benchmark"] == "custom":
         raise ConfigError(
             f"--samples {samples} gives no question a right and a wrong answer; give 2 or more"
         )
+    prompt = described_prompt(questions, prompt_file, examples)
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
     values: dict[str, Any] = {
         "run": RUN,
         "questions": {QUESTION_SET: questions},
         "decodings": {
-            "greedy": {"max_new_tokens": max_new_tokens},
-            SAMPLES: {**sampled, "max_new_tokens": max_new_tokens},
+            "greedy": {"max_new_tokens": max_new_tokens, **prompt},
+            SAMPLES: {**sampled, "max_new_tokens": max_new_tokens, **prompt},
         },
     }
     check_before_fetching(values, "map")
@@ -126,15 +138,22 @@ def head_map(
     config = parse(values, "map")
     with begun(config, out) as config:
         store = answer(config, cores)
-        grade(config, MODEL, SAMPLES, QUESTION_SET)
         texts = texts_key(config, MAP)
-        once(store.path(TEXTS, texts=texts), write_texts, config, texts)
+        with told("grading, and choosing the texts"):
+            grade(config, MODEL, SAMPLES, QUESTION_SET)
+            once(store.path(TEXTS, texts=texts), write_texts, config, texts)
         with limited_to(cores):
-            for layer in map(layer_name, map_layers(config, MAP)):
+            layers = map_layers(config, MAP)
+            for number, layer in enumerate(map(layer_name, layers), start=1):
                 scores = store.path(SCORES, texts=texts, layer=layer)
-                once(scores, job.score_layer, config, texts, layer)
-            once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)
-        write_tables(config, MAP)
-        draw(config, "map", MAP)
+                with told(
+                    f"scoring the texts without each head of layer {number} of {len(layers)}"
+                ):
+                    once(scores, job.score_layer, config, texts, layer)
+            with told("estimating all heads"):
+                once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)
+        with told("writing tables and the picture"):
+            write_tables(config, MAP)
+            draw(config, "map", MAP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.MAP, map=MAP, table="heads"))

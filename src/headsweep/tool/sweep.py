@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep import paths
 from headsweep.choices import BenchmarkGrader
-from headsweep.config import parse
+from headsweep.config import Config, parse
 from headsweep.config.experiments import Placebos
 from headsweep.config.questions import Dtype
+from headsweep.telling import told
+from headsweep.tool.own_prompt import described_prompt
 from headsweep.tool.without_snakemake import (
     answer,
     begun,
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 RUN, MODEL, QUESTION_SET, SWEEP = "sweep", "model", "questions", "heads"
 """Names in the config of a sweep."""
 
+OUT = "headsweep-sweep"
+"""The folder of results, if no other is named."""
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -38,13 +43,16 @@ def sweep(
     *,
     layers: Literal["all"] | Sequence[int],
     heads: Literal["all"] | Sequence[int] = "all",
-    out: str | Path = "headsweep-sweep",
+    out: str | Path = OUT,
     revision: str | None = None,
     split: str = "test",
     n: int | None = None,
+    file: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     grader: BenchmarkGrader | None = None,
     benchmark_revision: str | None = None,
+    prompt_file: str | Path | None = None,
+    examples: Sequence[int] | None = None,
     max_new_tokens: int = 2048,
     dtype: Dtype | None = None,
     device: str = "auto",
@@ -72,10 +80,14 @@ def sweep(
             cache)
         split: split of the benchmark
         n: how many questions (default: all, or 200 of a generated benchmark)
+        file: a file with the rows of a benchmark by name, .jsonl or .csv, in place of the hub
         columns: your own benchmark: names of the columns ``question``, ``answer``, and optionally
-            ``id``, ``subject``, ``level``
+            ``id``, ``subject``, ``level``, ``solution``
         grader: your own benchmark: how answers are compared (default: math)
         benchmark_revision: commit hash of a dataset on the hub
+        prompt_file: a prompt of your own, in YAML (see below)
+        examples: rows of the benchmark, numbered from 0, that the prompt shows solved; they are not
+            asked
         max_new_tokens: token limit of an answer
         dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
         device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
@@ -104,27 +116,62 @@ def sweep(
         str(benchmark),
         split=split,
         n=n,
+        file=file,
         columns=columns,
         grader=grader,
         revision=benchmark_revision,
+        examples=examples,
     )
-    values: dict[str, Any] = {
-        "run": RUN,
-        "questions": {QUESTION_SET: questions},
-        "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
-    }
-    check_before_fetching(values, "sweep")
-    described = described_model(str(model), revision, dtype, device)
-    values["models"] = {MODEL: {**described, "batch_size": batch_size}}
+    prompt = described_prompt(questions, prompt_file, examples)
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}
-    values["sweeps"] = {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}}
-    config = parse(values, "sweep")
+    config = asked(
+        RUN,
+        str(model),
+        questions,
+        {"max_new_tokens": max_new_tokens, **prompt},
+        {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}},
+        revision=revision,
+        dtype=dtype,
+        device=device,
+        batch_size=batch_size,
+    )
     with begun(config, out) as config:
         store = answer(config, cores)
         measured = store.of_sweep(SWEEP, tables.ACTIVATIONS)
-        with limited_to(cores):
+        with limited_to(cores), told("measuring the heads of the model"):
             once(measured, activations.run, config, MODEL, "greedy", QUESTION_SET)
-        grade(config, MODEL, "greedy", QUESTION_SET)
-        write_controls(config, SWEEP)
+        with told("grading"):
+            grade(config, MODEL, "greedy", QUESTION_SET)
+        with told("testing each head against the model"):
+            write_controls(config, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))
+
+
+def asked(
+    run: str,
+    model: str,
+    questions: dict[str, Any],
+    greedy: dict[str, Any],
+    sweeps: dict[str, Any],
+    *,
+    revision: str | None,
+    dtype: Dtype | None,
+    device: str,
+    batch_size: int | None,
+) -> Config:
+    """Return the config of a run of one model on one question set, given sections of it.
+
+    Raises:
+        HeadsweepError: what is asked for cannot be; first all that needs no model.
+    """
+    values: dict[str, Any] = {
+        "run": run,
+        "questions": {QUESTION_SET: questions},
+        "decodings": {"greedy": greedy},
+    }
+    check_before_fetching(values, run)
+    with told(f"looking at {model}"):
+        described = described_model(model, revision, dtype, device)
+    values["models"] = {MODEL: {**described, "batch_size": batch_size}}
+    return parse({**values, "sweeps": sweeps}, run)
