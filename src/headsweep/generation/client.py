@@ -46,6 +46,7 @@ _SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that
 _TRIES = 3
 _FEWEST_FOR_RATE, _ENOUGH_FOR_RATE = 10, 100
 """A rate is told once a quarter of all answers is there: after 10 at least, after 100 always."""
+_AT_ONCE = 10  # answers that are written together on any machine
 _LAST = 64
 """No time left is told for the last quarter of all answers, nor for more than the last 64: they are
 decoded together, and the longest takes as long as it takes."""
@@ -345,11 +346,11 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
                 raise EngineError(said["error"])
             now = time.monotonic()
             if "complete" in said:
-                count, seconds = said["complete"], now - begun
-                _LOG.debug("%s: %d answers, %.1f s", request.variant, count, seconds)
+                count = said["complete"]
+                _LOG.debug("%s: %d answers, %.1f s", request.variant, count, now - begun)
                 return True
             if reports.due(now, said):
-                _LOG.info("%s: %s", what, progress(**said))  # of all variants
+                _LOG.info("%s: %s", what, progress(**said, limit=request.limit))  # of all
     if heard:
         raise EngineError(
             f"the engine has died, perhaps for lack of memory; {request.last_words} may say why; "
@@ -381,23 +382,39 @@ class _Reports:
         return True
 
 
-def progress(done: int, total: int, seconds: float, waits: str = "", tokens: int = 0) -> str:
+def progress(
+    done: int, total: int, seconds: float, waits: str = "", tokens: int = 0, limit: int = 0
+) -> str:
     """Return words for so many answers in so many seconds, or for what is waited for.
 
     The first few and the last say nothing of the time left: a batch ends with its longest answers.
-    `tokens` are those so far of the first.
+    Where there are so few that all are written at once, it is told what they take at most: the
+    time of a token, up to the limit.
+
+    Args:
+        done: answers that are there.
+        total: all answers.
+        seconds: since the first was begun.
+        waits: for what.
+        tokens: of the answers that have not ended.
+        limit: most tokens of each.
     """
     if waits:
         return f"waiting for {waits}"
     if not seconds:
         return "loading the model"
+    at_most = ""
+    if tokens and limit and done < total <= _AT_ONCE:
+        written_of_each = tokens / (total - done)
+        left = seconds * (limit - written_of_each) / written_of_each
+        at_most = f", at most {max(left, 0):.0f} s left"
     if not done:
         written = f", {tokens} tokens" if tokens else ""
-        return f"writing the first of {total} answers{written}, {seconds:.0f} s so far"
+        return f"writing the first of {total} answers{written}, {seconds:.0f} s so far{at_most}"
     words = f"{done} of {total} answers"
     enough_for_rate = max(_FEWEST_FOR_RATE, min(_ENOUGH_FOR_RATE, total / 4))
     if done < enough_for_rate:
-        return f"{words} after {seconds:.0f} s"
+        return f"{words} after {seconds:.0f} s{at_most}"
     rate = done / seconds
     speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
     if 0 < total - done <= min(_LAST, total / 4):

@@ -32,6 +32,14 @@ class JobRequest(NamedTuple):
         return section
 
     @property
+    def limit(self) -> int:
+        """Most tokens of an answer."""
+        _, decoding, _ = self.batch
+        name = decoding.rpartition("-")[0]  # without the digest
+        limit: int = self.config["decodings"][name]["max_new_tokens"]
+        return limit
+
+    @property
     def engine(self) -> str:
         """Names the engine: different models, settings or folders never share one."""
         settings = [self.section[name] for name in _OF_AN_ENGINE]

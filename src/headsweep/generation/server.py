@@ -347,7 +347,7 @@ class Server:
             total=schedule.total,
             seconds=schedule.seconds,
             waits=self._obstacle(schedule, job.variant),
-            tokens=0 if schedule.done else sum(worker.tokens for worker in at_work),
+            tokens=sum(worker.tokens for worker in at_work),
         )
 
     def _obstacle(self, schedule: Schedule, variant: Variant) -> str:

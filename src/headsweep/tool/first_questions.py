@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep.choices import BenchmarkGrader
+from headsweep.config.experiments import Layers
 from headsweep.config.questions import Dtype
 from headsweep.telling import told
 from headsweep.text import counted, duration, one_line, visible
@@ -106,7 +107,7 @@ class Tried:
     grader_why: str
     limit: Limit
 
-    def hours(self, layers: Literal["all"] | Sequence[int]) -> float:
+    def hours(self, layers: Layers) -> float:
         """Return the hours of a sweep of layers on all questions, at the chosen limit.
 
         Each of its answers is taken to be as slow as these: most are faster, as they begin as the
@@ -115,7 +116,8 @@ class Tried:
         from headsweep.planning.batches import expand
 
         model = self.config.models[MODEL]
-        heads = sum(len(model.heads_in(layer)) for layer in expand(layers, model.layers))
+        chosen = expand(layers, model.layers)
+        heads = sum(len(model.heads_in(layer)) for layer in chosen)
         tokens = self.answers["tokens"]
         by_limit = tokens.clip(upper=self.limit.tokens)
         going_on = self.answers["cut"] & ~self.answers["looping"]
@@ -240,7 +242,8 @@ def described_try(tried: Tried, given: Mapping[str, Any]) -> str:
     config = tried.config
     model, questions = config.models[MODEL], config.questions[QUESTION_SET]
     used = config.decodings["greedy"].max_new_tokens
-    cut, looping = int(answers["cut"].sum()), int((answers["cut"] & answers["looping"]).sum())
+    cut = answers["cut"].sum()
+    looping = (answers["cut"] & answers["looping"]).sum()
     lines = [
         f"{model.title} answered {total} of {tried.questions} questions of {questions.origin} in "
         f"{duration(tried.seconds / 3600)}",
@@ -278,7 +281,7 @@ def _shown(row: Any) -> list[str]:
         left_out = len(text) - 2 * half
         text = f"{text[:half]}\n[... {left_out} characters ...]\n{text[-half:]}"
     return [
-        f"{verdict}: question {row['question_id']}, {ended} {counted(int(row['tokens']), 'token')}; "
+        f"{verdict}: question {row['question_id']}, {ended} {row['tokens']} tokens; "
         f"final answer: {read}; gold: {one_line(row['gold'])}",
         f"  {one_line(row['question'])}",
         *(f"  | {line}" for line in text.splitlines()),
@@ -288,11 +291,11 @@ def _shown(row: Any) -> list[str]:
 def _next(tried: Tried, given: Mapping[str, Any]) -> list[str]:
     """Return how long sweeps take, and the command of the one that is proposed."""
     depth = tried.config.models[MODEL].layers
-    middle = [depth // 2]
-    layers = given["layers"]
+    middle: Layers = (depth // 2,)
+    layers: Layers | None = given["layers"]
     said = []
-    asked_layers = [layers] if layers is not None else ["all", middle]
-    for each in asked_layers:
+    proposed: list[Layers] = ["all", middle] if layers is None else [layers]
+    for each in proposed:
         name = "all layers" if each == "all" else f"layer {','.join(map(str, each))}"
         said.append(f"{name}: {duration(tried.hours(each))} at most")
     if layers is None:

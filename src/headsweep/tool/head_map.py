@@ -146,9 +146,7 @@ def head_map(
             layers = map_layers(config, MAP)
             for number, layer in enumerate(map(layer_name, layers), start=1):
                 scores = store.path(SCORES, texts=texts, layer=layer)
-                with told(
-                    f"scoring the texts without each head of layer {number} of {len(layers)}"
-                ):
+                with told(f"scoring texts without each head, layer {number} of {len(layers)}"):
                     once(scores, job.score_layer, config, texts, layer)
             with told("estimating all heads"):
                 once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)

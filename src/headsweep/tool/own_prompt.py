@@ -49,14 +49,15 @@ def described_prompt(
     if file is None:
         if examples is not None:
             raise ConfigError(
-                "--examples stand in a prompt of your own; give --prompt-file too (--help shows one)"
+                "--examples stand in a prompt of your own: give --prompt-file too; --help shows it"
             )
         return {}
     where = f"--prompt-file {file}"
     values = read_values(expanded(file))
     if other := [key for key in values if key not in _KEYS]:
         raise ConfigError(f"{where}: {other[0]!r} is no key of it; it has {', '.join(_KEYS)}")
-    template, form = values.get("template"), values.pop("example", None)
+    template = values.get("template")
+    form = values.pop("example", None)
     if not isinstance(template, str) or not isinstance(form, str | None):
         raise ConfigError(f"{where}: template and example are texts; write both as `template: |-`")
     if (examples is None) == (_EXAMPLES in template):
@@ -84,7 +85,7 @@ def source_of(questions: Mapping[str, Any]) -> "pd.DataFrame":
     return read_source(resolve(parse(values, "--benchmark")).questions["questions"])
 
 
-def _rows(questions: Mapping[str, Any], examples: Sequence[int]) -> list[dict[str, Any]]:
+def _rows(questions: Mapping[str, Any], examples: Sequence[int]) -> list[dict[Any, Any]]:
     """Return rows of a question set's source, in the order in which they are named."""
     if isinstance(examples, str):
         raise ConfigError("--examples all leaves no question to ask; name rows, as in 0,1,2")
@@ -94,8 +95,7 @@ def _rows(questions: Mapping[str, Any], examples: Sequence[int]) -> list[dict[st
             f"--examples: there is no row {missing[0]}; rows are numbered from 0 to "
             f"{source.index.max()}"
         )
-    rows: list[dict[str, Any]] = source.loc[list(examples)].to_dict("records")
-    return rows
+    return [source.loc[row].to_dict() for row in examples]
 
 
 def _shown(form: str, row: Mapping[str, Any]) -> str:
