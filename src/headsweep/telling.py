@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 _LOG = logging.getLogger(__name__)
 
-FIRST_WORD = 4.0
-"""Seconds after which a step says what it does; then it says so whenever twice as many are over."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 4.0, 30.0
+"""Seconds after which a step says what it does; then again after twice as many, or 30."""
 
 
 @contextlib.contextmanager
@@ -23,12 +23,12 @@ def told(doing: str) -> Iterator[None]:
     has_spoken = threading.Event()
 
     def speak() -> None:
-        pause = FIRST_WORD
+        pause = _FIRST_PAUSE
         while not is_over.wait(pause):
             has_spoken.set()
             seconds = time.monotonic() - begun
             _LOG.info("%s: %.0f s so far", doing, seconds)
-            pause = seconds
+            pause = min(seconds, _LONGEST_PAUSE)
 
     speaker = threading.Thread(target=speak, daemon=True)
     speaker.start()

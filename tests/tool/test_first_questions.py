@@ -59,7 +59,9 @@ def test_the_sweep_that_try_proposes_takes_its_answers_over(tried, monkeypatch, 
 
     # The counts are those of the sweep's own tables, on the ten questions.
     z = run.z().set_index("question_id")["base"]
-    tables = [pd.read_parquet(each) for each in tried.rglob("base.parquet")]
+    tables = [
+        pd.read_parquet(each) for each in tried.glob("*/results/store/model-*/*/*/base.parquet")
+    ]
     asked = min(tables, key=len)
     assert (len(asked), len(z)) == (10, ROWS)
     right = int(z[asked["question_id"]].sum())
@@ -85,7 +87,7 @@ def answers(*rows):
         (
             [(70, False, False), (31, False, True)],
             512,
-            "none was cut, and the longest .* 70 tokens",
+            "none was cut, and the longest answer that ended has 70 tokens",
         ),
         ([(70, False, False), (512, True, False), (512, True, True)], 1024, "1 of 3 were cut and"),
         ([(70, False, False), (512, True, True)], 256, "repeat themselves, and the longest"),
