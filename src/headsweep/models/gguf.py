@@ -163,7 +163,7 @@ def _read_once_by_transformers() -> Iterator[None]:
 
     class Reader(gguf.GGUFReader):
         @property
-        def data(self) -> np.ndarray:
+        def data(self) -> Any:
             return self._plain
 
         @data.setter
