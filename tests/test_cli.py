@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
+from benchmarks.proof import __main__ as proof
 from headsweep import arguments
-from headsweep.cli import main as cli
 from headsweep.arguments import with_negative_lists
+from headsweep.cli import commands
+from headsweep.cli import main as cli
 from headsweep.cli.main import main
 from headsweep.errors import ConfigError
-from benchmarks.proof import __main__ as proof
-from headsweep.cli import commands
 from headsweep.workflow.jobs import JOBS
 from processes import python
 

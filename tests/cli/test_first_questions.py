@@ -6,16 +6,16 @@ import shlex
 import pandas as pd
 import pytest
 
-from headsweep.cli import main as cli
 from headsweep.benchmarks.generated import generate
+from headsweep.cli import main as cli
+from headsweep.cli.first_questions import choose_grader, choose_limit
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError
-from headsweep.store.batches import batches
-from headsweep.store.layout import Store
 from headsweep.files.record import read_record
 from headsweep.files.tables import ANSWERS
-from headsweep.cli.first_questions import choose_grader, choose_limit
 from headsweep.results.run import Run
+from headsweep.store.batches import batches
+from headsweep.store.layout import Store
 
 ROWS = 13
 LIMIT = 60

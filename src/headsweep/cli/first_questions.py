@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep.choices import BenchmarkGrader
+from headsweep.cli.own_prompt import described_prompt, source_of
+from headsweep.cli.sweep import MODEL, OUT, QUESTION_SET, asked
+from headsweep.cli.without_snakemake import answer, begun, described_questions
 from headsweep.config.experiments import Layers
 from headsweep.config.questions import Dtype
 from headsweep.telling import told
 from headsweep.text import counted, duration, one_line, visible
-from headsweep.cli.own_prompt import described_prompt, source_of
-from headsweep.cli.sweep import MODEL, OUT, QUESTION_SET, asked
-from headsweep.cli.without_snakemake import answer, begun, described_questions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,9 +174,9 @@ def first_questions(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
-    from headsweep.store.batches import PlannedBatch
     from headsweep.files.record import read_record
     from headsweep.files.tables import ANSWERS
+    from headsweep.store.batches import PlannedBatch
     from headsweep.variants import BASE
 
     described = described_questions(

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from headsweep.files import paths
 from headsweep.choices import BenchmarkGrader
 from headsweep.config import Config, parse
 from headsweep.config.questions import Benchmark, Dtype
 from headsweep.errors import ConfigError
+from headsweep.files import paths
 from headsweep.files.plain_files import expanded, read_plain
 from headsweep.telling import told
 
@@ -39,12 +39,12 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     """
     from headsweep.answers import client
     from headsweep.files.locks import Locks
-    from headsweep.store.pilot_settings import unpiloted
-    from headsweep.workflow.preflight import check_devices, preflight
-    from headsweep.store.revisions import resolve
-    from headsweep.store.layout import write_config
     from headsweep.files.record import record_path
     from headsweep.files.safe_files import atomic
+    from headsweep.store.layout import write_config
+    from headsweep.store.pilot_settings import unpiloted
+    from headsweep.store.revisions import resolve
+    from headsweep.workflow.preflight import check_devices, preflight
 
     folder = expanded(out)
     try:
@@ -92,9 +92,9 @@ def answer(
     `planned` batches all of the config's are answered.
     """
     from headsweep.answers import client
+    from headsweep.machine.host import host_cores
     from headsweep.store.batches import batches
     from headsweep.store.hard_links import unlink_finished
-    from headsweep.machine.host import host_cores
 
     store = prepared(config)
     planned = planned or batches(config)
@@ -150,8 +150,8 @@ def limited_to(cores: int | None) -> Iterator[None]:
 
 def prepared(config: Config) -> "Store":
     """Fetch the models of a resolved config and draw its questions, where the store lacks them."""
-    from headsweep.files import tables
     from headsweep.answers import prepare
+    from headsweep.files import tables
     from headsweep.store.layout import Store, mark_version
 
     mark_version()
@@ -199,8 +199,8 @@ def described_model(
     """
     import torch
 
-    from headsweep.models import source as files
     from headsweep.machine.processors import has_gpu
+    from headsweep.models import source as files
 
     local = Path(source).is_dir() or files.local_folder(source)
     folder = files.fetch_model(source, revision, or_file=True)
