@@ -27,6 +27,7 @@ from headsweep.answers.job_request import LINE_LIMIT, JobRequest
 from headsweep.errors import EngineError
 from headsweep.files import paths
 from headsweep.files.plain_files import open_to_write, read_plain
+from headsweep.telling import told
 from headsweep.words import doing
 
 if TYPE_CHECKING:
@@ -263,7 +264,8 @@ def _connect(request: JobRequest) -> socket.socket:
                 raise EngineError(f"the engine dies as it starts; {request.log} says why")
             started += 1
             ask_for_room()
-            _start(request, listener.fileno())
+            with told("starting an engine"):
+                _start(request, listener.fileno())
     return connection
 
 
@@ -336,12 +338,15 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
     heard = False
     begun = time.monotonic()
     reports = _Reports(begun)
-    with connection, contextlib.suppress(ConnectionError):
+    silence = contextlib.ExitStack()
+    silence.enter_context(told(f"{what}: loading the model"))
+    with silence, connection, contextlib.suppress(ConnectionError):
         # An engine that cannot begin gives its last word before it is asked, and hangs up.
         with contextlib.suppress(ConnectionError):
             connection.sendall(request.message())
         for said in _messages(connection):
             heard = True
+            silence.close()
             if "error" in said:
                 raise EngineError(said["error"])
             now = time.monotonic()

@@ -171,7 +171,7 @@ def asked(
         "decodings": {"greedy": greedy},
     }
     check_before_fetching(values, run)
-    with told(f"looking at {model}"):
+    with told(f"looking at {Path(model).name}"):
         described = described_model(model, revision, dtype, device)
     values["models"] = {MODEL: {**described, "batch_size": batch_size}}
     return parse({**values, "sweeps": sweeps}, run)

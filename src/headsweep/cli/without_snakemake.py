@@ -151,13 +151,14 @@ def limited_to(cores: int | None) -> Iterator[None]:
 def prepared(config: Config) -> "Store":
     """Fetch the models of a resolved config and draw its questions, where the store lacks them."""
     from headsweep.answers import prepare
+    from headsweep.config.titles import title
     from headsweep.files import tables
     from headsweep.store.layout import Store, mark_version
 
     mark_version()
     store = Store(config)
-    for name, model in config.models.items():
-        with told(f"reading {model.source} and making it ready, once"):
+    for name in config.models:
+        with told(f"making {title(config, 'models', name)} ready, once"):
             once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
     for name, questions in config.questions.items():
         with told(f"drawing questions from {questions.origin}"):
