@@ -18,12 +18,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headsweep.answers import sockets
 from headsweep.answers.job_request import LINE_LIMIT, JobRequest
+from headsweep.answers.progress import Reports, progress
 from headsweep.errors import EngineError
 from headsweep.files import paths
 from headsweep.files.plain_files import open_to_write, read_plain
@@ -40,17 +41,10 @@ _LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
 
 _RUN = "HEADSWEEP_RUN"  # names the run in the environment of its jobs
-_SECONDS_BETWEEN_REPORTS = 5.0
 _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
 _TRIES = 3
-_FEWEST_FOR_RATE, _ENOUGH_FOR_RATE = 10, 100
-"""A rate is told once a quarter of all answers is there: after 10 at least, after 100 always."""
-_AT_ONCE = 10  # answers that are written together on any machine
-_LAST = 64
-"""No time left is told for the last quarter of all answers, nor for more than the last 64: they are
-decoded together, and the longest takes as long as it takes."""
 
 
 def collect(
@@ -337,7 +331,7 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
     """
     heard = False
     begun = time.monotonic()
-    reports = _Reports(begun)
+    reports = Reports(begun)
     silence = contextlib.ExitStack()
     silence.enter_context(told(f"{what}: loading the model"))
     with silence, connection, contextlib.suppress(ConnectionError):
@@ -362,66 +356,3 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
             f"run again: what it has answered is kept"
         )
     return False
-
-
-class _Reports:
-    """When a job tells of its progress: at news, and at what stands still ever more seldom."""
-
-    def __init__(self, now: float) -> None:
-        self._last = now
-        self._pause = _SECONDS_BETWEEN_REPORTS
-        self._state: dict[str, Any] = {}
-
-    def due(self, now: float, said: Mapping[str, Any]) -> bool:
-        """Tell whether to report what the engine said, now; both in seconds of some clock."""
-        state = {name: value for name, value in said.items() if name != "seconds"}
-        if state != self._state:
-            if now - self._last < _SECONDS_BETWEEN_REPORTS:
-                return False
-            self._state = state
-            self._pause = _SECONDS_BETWEEN_REPORTS
-        elif now - self._last < self._pause:
-            return False
-        self._last = now
-        self._pause *= 2
-        return True
-
-
-def progress(
-    done: int, total: int, seconds: float, waits: str = "", tokens: int = 0, limit: int = 0
-) -> str:
-    """Return words for so many answers in so many seconds, or for what is waited for.
-
-    The first few and the last say nothing of the time left: a batch ends with its longest answers.
-    Where there are so few that all are written at once, it is told what they take at most: the
-    time of a token, up to the limit.
-
-    Args:
-        done: answers that are there.
-        total: all answers.
-        seconds: since the first was begun.
-        waits: for what.
-        tokens: of the answers that have not ended.
-        limit: most tokens of each.
-    """
-    if waits:
-        return f"waiting for {waits}"
-    if not seconds:
-        return "loading the model"
-    at_most = ""
-    if tokens and limit and done < total <= _AT_ONCE:
-        written_of_each = tokens / (total - done)
-        left = seconds * (limit - written_of_each) / written_of_each
-        at_most = f", at most {max(left, 0):.0f} s left"
-    if not done:
-        written = f", {tokens} tokens" if tokens else ""
-        return f"writing the first of {total} answers{written}, {seconds:.0f} s so far{at_most}"
-    words = f"{done} of {total} answers"
-    enough_for_rate = max(_FEWEST_FOR_RATE, min(_ENOUGH_FOR_RATE, total / 4))
-    if done < enough_for_rate:
-        return f"{words} after {seconds:.0f} s{at_most}"
-    rate = done / seconds
-    speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
-    if 0 < total - done <= min(_LAST, total / 4):
-        return f"{words}, {speed}, the longest are left"
-    return f"{words}, {speed}, {(total - done) / rate:.0f} s left"

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep.choices import BenchmarkGrader
 from headsweep.cli.own_prompt import described_prompt, source_of
-from headsweep.cli.sweep import MODEL, OUT, QUESTION_SET, asked
-from headsweep.cli.without_snakemake import answer, begun, described_questions
+from headsweep.cli.sweep import OUT
+from headsweep.cli.without_snakemake import (
+    MODEL,
+    QUESTION_SET,
+    answer,
+    asked,
+    begun,
+    described_questions,
+)
 from headsweep.config.experiments import Layers
 from headsweep.config.questions import Dtype
 from headsweep.telling import told
@@ -202,7 +209,7 @@ def first_questions(
         RUN,
         model,
         described,
-        {"max_new_tokens": max_new_tokens, **prompt},
+        {"greedy": {"max_new_tokens": max_new_tokens, **prompt}},
         {},
         revision=revision,
         dtype=dtype,

@@ -6,20 +6,20 @@ Heavy modules are imported inside functions, because the command line imports th
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from headsweep.choices import BenchmarkGrader
 from headsweep.cli.own_prompt import described_prompt
 from headsweep.cli.without_snakemake import (
+    MODEL,
+    QUESTION_SET,
     answer,
+    asked,
     begun,
-    check_before_fetching,
-    described_model,
     described_questions,
     limited_to,
     once,
 )
-from headsweep.config import parse
 from headsweep.config.questions import Dtype
 from headsweep.errors import ConfigError
 from headsweep.files import paths
@@ -28,7 +28,10 @@ from headsweep.telling import told
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN, MODEL, QUESTION_SET, SAMPLES, MAP = "map", "model", "questions", "samples", "heads"
+    from headsweep.config import Config
+    from headsweep.store.layout import Store
+
+RUN, SAMPLES, MAP = "map", "samples", "heads"
 """Names in the config of a map."""
 
 _LOG = logging.getLogger(__name__)
@@ -93,14 +96,13 @@ def head_map(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
-    from headsweep.experiments.maps import job
     from headsweep.experiments.maps.known_texts import write_texts
     from headsweep.experiments.maps.table import write_tables
-    from headsweep.files.tables import GRADIENTS, SCORES, TEXTS
+    from headsweep.files.tables import TEXTS
     from headsweep.grading.matrix import grade
     from headsweep.page.figures.draw import draw
     from headsweep.results.facts import read_csv  # slow to import
-    from headsweep.store.map_scores import layer_name, map_layers, texts_key
+    from headsweep.store.map_scores import texts_key
 
     if temperature <= 0:
         raise ConfigError(
@@ -123,19 +125,18 @@ def head_map(
         )
     prompt = described_prompt(questions, prompt_file, examples)
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
-    values: dict[str, Any] = {
-        "run": RUN,
-        "questions": {QUESTION_SET: questions},
-        "decodings": {
-            "greedy": {"max_new_tokens": max_new_tokens, **prompt},
-            SAMPLES: {**sampled, "max_new_tokens": max_new_tokens, **prompt},
-        },
-    }
-    check_before_fetching(values, "map")
-    values["models"] = {MODEL: described_model(str(model), revision, dtype, device)}
+    greedy = {"max_new_tokens": max_new_tokens, **prompt}
     mapped = {"model": MODEL, "questions": QUESTION_SET, "sampling": [SAMPLES], "layers": layers}
-    values["maps"] = {MAP: mapped}
-    config = parse(values, "map")
+    config = asked(
+        RUN,
+        str(model),
+        questions,
+        {"greedy": greedy, SAMPLES: {**sampled, **greedy}},
+        {"maps": {MAP: mapped}},
+        revision=revision,
+        dtype=dtype,
+        device=device,
+    )
     with begun(config, out) as config:
         store = answer(config, cores)
         texts = texts_key(config, MAP)
@@ -143,15 +144,24 @@ def head_map(
             grade(config, MODEL, SAMPLES, QUESTION_SET)
             once(store.path(TEXTS, texts=texts), write_texts, config, texts)
         with limited_to(cores):
-            layers = map_layers(config, MAP)
-            for number, layer in enumerate(map(layer_name, layers), start=1):
-                scores = store.path(SCORES, texts=texts, layer=layer)
-                with told(f"scoring texts without each head, layer {number} of {len(layers)}"):
-                    once(scores, job.score_layer, config, texts, layer)
-            with told("estimating all heads"):
-                once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)
+            _score(config, store, texts)
         with told("writing tables and the picture"):
             write_tables(config, MAP)
             draw(config, "map", MAP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.MAP, map=MAP, table="heads"))
+
+
+def _score(config: "Config", store: "Store", texts: str) -> None:
+    """Score a map's texts, given their key, without each head, and estimate the scores."""
+    from headsweep.experiments.maps import job
+    from headsweep.files.tables import GRADIENTS, SCORES
+    from headsweep.store.map_scores import layer_name, map_layers
+
+    layers = map_layers(config, MAP)
+    for number, layer in enumerate(map(layer_name, layers), start=1):
+        scores = store.path(SCORES, texts=texts, layer=layer)
+        with told(f"scoring texts without each head, layer {number} of {len(layers)}"):
+            once(scores, job.score_layer, config, texts, layer)
+    with told("estimating all heads"):
+        once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)

@@ -6,20 +6,20 @@ Heavy modules are imported inside functions, because the command line imports th
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from headsweep.choices import BenchmarkGrader
 from headsweep.cli.own_prompt import described_prompt
 from headsweep.cli.without_snakemake import (
+    MODEL,
+    QUESTION_SET,
     answer,
+    asked,
     begun,
-    check_before_fetching,
-    described_model,
     described_questions,
     limited_to,
     once,
 )
-from headsweep.config import Config, parse
 from headsweep.config.experiments import Placebos
 from headsweep.config.questions import Dtype
 from headsweep.files import paths
@@ -28,7 +28,7 @@ from headsweep.telling import told
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN, MODEL, QUESTION_SET, SWEEP = "sweep", "model", "questions", "heads"
+RUN, SWEEP = "sweep", "heads"
 """Names in the config of a sweep."""
 
 OUT = "headsweep-sweep"
@@ -128,8 +128,8 @@ def sweep(
         RUN,
         str(model),
         questions,
-        {"max_new_tokens": max_new_tokens, **prompt},
-        {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}},
+        {"greedy": {"max_new_tokens": max_new_tokens, **prompt}},
+        {"sweeps": {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}}},
         revision=revision,
         dtype=dtype,
         device=device,
@@ -146,32 +146,3 @@ def sweep(
             write_controls(config, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))
-
-
-def asked(
-    run: str,
-    model: str,
-    questions: dict[str, Any],
-    greedy: dict[str, Any],
-    sweeps: dict[str, Any],
-    *,
-    revision: str | None,
-    dtype: Dtype | None,
-    device: str,
-    batch_size: int | None,
-) -> Config:
-    """Return the config of a run of one model on one question set, given sections of it.
-
-    Raises:
-        HeadsweepError: what is asked for cannot be; first all that needs no model.
-    """
-    values: dict[str, Any] = {
-        "run": run,
-        "questions": {QUESTION_SET: questions},
-        "decodings": {"greedy": greedy},
-    }
-    check_before_fetching(values, run)
-    with told(f"looking at {Path(model).name}"):
-        described = described_model(model, revision, dtype, device)
-    values["models"] = {MODEL: {**described, "batch_size": batch_size}}
-    return parse({**values, "sweeps": sweeps}, run)

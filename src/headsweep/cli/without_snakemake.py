@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from headsweep.store.batches import PlannedBatch
     from headsweep.store.layout import Store
 
+MODEL, QUESTION_SET = "model", "questions"
+"""Names in the configs that are made here."""
 _GENERATED_QUESTIONS = 200
 
 _LOG = logging.getLogger(__name__)
@@ -178,6 +180,37 @@ def _is_made(path: Path) -> bool:
     from headsweep.files.record import record_path
 
     return path.exists() and record_path(path).exists()
+
+
+def asked(
+    run: str,
+    model: str,
+    questions: dict[str, Any],
+    decodings: dict[str, Any],
+    experiments: dict[str, Any],
+    *,
+    revision: str | None,
+    dtype: Dtype | None,
+    device: str,
+    batch_size: int | None = None,
+) -> Config:
+    """Return the config of a run of one model on one question set, given sections of it.
+
+    Experiments are by their section.
+
+    Raises:
+        HeadsweepError: what is asked for cannot be; first all that needs no model.
+    """
+    values: dict[str, Any] = {
+        "run": run,
+        "questions": {QUESTION_SET: questions},
+        "decodings": decodings,
+    }
+    check_before_fetching(values, run)
+    with told(f"looking at {Path(model).name}"):
+        described = described_model(model, revision, dtype, device)
+    values["models"] = {MODEL: {**described, "batch_size": batch_size}}
+    return parse({**values, **experiments}, run)
 
 
 def check_before_fetching(values: dict[str, Any], origin: str) -> None:
