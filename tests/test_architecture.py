@@ -29,7 +29,7 @@ FLOORS = (
     "config statistics",
     "files",
     "machine",
-    "variants text arguments choices errors",
+    "variants text words telling arguments choices errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 

@@ -31,7 +31,7 @@ What does a reasoning model gain by losing an attention head?
   snakemake --cores 2                  a run: the demo's, or --configfile FILE
 """
 
-_KEEPING = ("job", "map", "sweep", "prune")
+_KEEPING = ("job", "map", "sweep", "try", "prune")
 """Commands that go on, if given again, where they were interrupted."""
 
 _LOG = logging.getLogger("headsweep")
@@ -59,6 +59,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     handler = options.pop("handler")
     log = options.pop("log", None)
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
+    # Threads of torch that wait for each other sleep: where others work, too, spinning takes ten
+    # times as long. It is read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if sys.stdout is None:  # the caller has closed it
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     shown: Any = Visible(sys.stdout)
@@ -109,6 +112,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=version, help=hidden)
     commands = top.add_subparsers(metavar="COMMAND", prog="headsweep", required=True, help=hidden)
     # In the order in which one meets them.
+    tool.add_try(commands)
     add_command(commands, "check", check)
     add_command(commands, "plan", plan)
     add_command(commands, "pilot", tool.pilot)

@@ -92,9 +92,9 @@ ANSWERS = Table(
     _schema(
         question_id=_TEXT,
         sample=_INT16,  # 0 for greedy decoding
-        token_ids=pa.list_(_INT32),  # eos not included
+        token_ids=pa.list_(_INT32),  # eos not included; a stop's text is, which `text` leaves out
         text=_TEXT,
-        stop_reason=_TEXT,  # "eos" or "length"
+        stop_reason=_TEXT,  # "eos", "length", or "stop"
         margin=_FLOAT32,  # smallest gap between best and second logit
     ),
 )
