@@ -6,6 +6,16 @@ finds them. Wildcards in braces are keys (see `headsweep.planning.keys`), names 
 a variant.
 """
 
+from pathlib import Path
+
+import headsweep
+
+SHIPPED = (Path(headsweep.__file__).parent / "shipped/Snakefile").resolve().parent
+"""The folder of the workflow, its profiles and configs.
+
+``headsweep/shipped`` links to them where they lie in a clone; an installed package has copies.
+"""
+
 RESULTS = "results"
 
 # The store, shared by all configs: everything that takes GPU hours or downloads.

@@ -22,6 +22,7 @@ from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headsweep.config.section import Name, Section, Seed
 from headsweep.config.solvers import CONTEXT, Solver, WordProblems
+from headsweep.errors import nearest
 from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
 _RIVALS = ("greedy cover", "best single head", "random heads")
@@ -341,7 +342,8 @@ def _names_in(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
 def _known(where: str, name: str, defined: Mapping[str, Any]) -> None:
     if name not in defined:
         there = ", ".join(defined) or "none"
-        raise ValueError(f"{where}: {name!r} is not defined; there is {there}")
+        meant = nearest(name, defined)
+        raise ValueError(f"{where}: {name!r} is not defined{meant}; there is {there}")
 
 
 def _check_numbers(where: str, numbers: Sequence[int], count: int, there: str) -> None:

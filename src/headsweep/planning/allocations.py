@@ -1,9 +1,9 @@
 """What jobs request of a cluster: GPUs, main memory and minutes, from their estimated cost."""
 
 import math
-from pathlib import Path
 from typing import NamedTuple
 
+from headsweep import paths
 from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression
 from headsweep.planning import cost
@@ -15,7 +15,7 @@ from headsweep.planning.host import host_memory
 from headsweep.planning.maps import map_layers, mapped_model
 from headsweep.planning.memory import parameters, scoring_memory, training_memory
 
-PROFILE = Path("workflow/profiles/slurm/config.yaml")
+PROFILE = paths.SHIPPED / "workflow/profiles/slurm/config.yaml"
 UNNAMED = "CHANGE-ME"
 """What the profile has for a cluster's partition and account until somebody names them."""
 

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from headsweep import paths
 from headsweep.arguments import count, seed
 from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
@@ -20,8 +21,6 @@ from headsweep.planning.revisions import resolve
 from headsweep.proof.judging import Line, judge, read
 from headsweep.proof.planting import CONFIG, RUN, opened, plant
 from headsweep.record import read_text
-
-_ROOT = Path(__file__).parents[3]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,12 +70,11 @@ def run(folder: Path, cores: int) -> None:
     """Make the planted run with the real workflow.
 
     Raises:
-        ConfigError: there is no workflow, or the run fails.
+        ConfigError: the run fails.
     """
-    if not (_ROOT / "Snakefile").exists():
-        raise ConfigError(f"{_ROOT} has no Snakefile; run the proof in a clone of headsweep")
-    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(_ROOT / "Snakefile")]
-    command += ["--workflow-profile", str(_ROOT / "workflow/profiles/default")]
+    home = paths.SHIPPED
+    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(home / "Snakefile")]
+    command += ["--workflow-profile", str(home / "workflow/profiles/default")]
     command += ["--cores", str(cores), "--directory", str(folder)]
     command += ["--configfile", str(folder / CONFIG)]
     if subprocess.run(command, check=False).returncode:
