@@ -29,15 +29,20 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse a command line; words that no command or option takes are refused here, by name."""
-        if self._subparsers is None and not any(each.nargs == "..." for each in self._actions):
-            for word in args or ():
-                if word == "--":
-                    break
-                self._refuse_unknown(word)
+        for word in args or ():
+            # What follows the name of a command, or a word before options of others, is not its.
+            if word == "--" or (self._hands_on and not word.startswith("-")):
+                break
+            self._refuse_unknown(word)
         known, extra = super().parse_known_args(args, namespace)
         if extra:
             self.error(f"{quoted(extra[0])} is not expected there")
         return known, extra
+
+    @property
+    def _hands_on(self) -> bool:
+        """Whether words are left to a command's own parser, or to another program."""
+        return any(each.nargs in (argparse.PARSER, argparse.REMAINDER) for each in self._actions)
 
     def _refuse_unknown(self, word: str) -> None:
         option = word.partition("=")[0]

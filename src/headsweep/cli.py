@@ -240,7 +240,9 @@ def compare(
         of_answers |= {"--metric": metric is not None}
         of_answers |= {"--metric-filter": metric_filter is not None}
         refuse_ignored(of_answers, "two runs are compared as they were graded")
-        tables, left_out = runs.compare(*map(find, systems))
+        first, second = map(find, systems)
+        tables, left_out = runs.compare(first, second)
+        print(f"first: {first}; second: {second}")
         print(runs.summary(tables, left_out))
         if out:
             runs.write(tables, out)

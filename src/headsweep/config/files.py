@@ -67,9 +67,7 @@ def read_values(path: Path) -> dict[str, Any]:
         else:
             values = _read_yaml(text)
     except OSError as error:
-        raise ConfigError(
-            f"config file {path} cannot be read ({error.strerror}); {_NEXT}"
-        ) from None
+        raise ConfigError(f"config file {path} cannot be read: {error.strerror}; {_NEXT}") from None
     except RecursionError:
         raise ConfigError(f"config file {path} is nested too deeply; flatten it") from None
     except (yaml.YAMLError, ValueError) as error:

@@ -27,8 +27,12 @@ _LOCKS = Path(".snakemake", "locks")
 
 
 def show(configs: Sequence[Path]) -> None:
-    """Print what the store of this folder holds, and which configs need it."""
-    check_version()
+    """Print what the store of this folder holds, and which configs need it.
+
+    Raises:
+        ConfigError: there is no store here.
+    """
+    _check_there()
     configs_by_run, unread = _configs(configs)
     held = contents(configs_by_run)
     _print(held, unread)
@@ -45,7 +49,7 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
     Raises:
         ConfigError: it is not known what is needed, or a run is under way.
     """
-    check_version()
+    _check_there()
     configs_by_run, unread = _configs(configs)
     _refuse_unknown(configs_by_run, unread, configs)
     held = contents(configs_by_run)
@@ -68,6 +72,7 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
 
 def empty_trash(*, yes: bool) -> None:
     """Remove what lies in the trash, after asking."""
+    _check_there()
     refuse_links(TRASH)
     trash = list(walk(TRASH))
     if not trash:
@@ -79,6 +84,16 @@ def empty_trash(*, yes: bool) -> None:
         return
     shutil.rmtree(TRASH)
     print(f"removed: {amount}")
+
+
+def _check_there() -> None:
+    """Refuse a folder without a store, or whose store is of another version."""
+    if not STORE.is_dir():
+        raise ConfigError(
+            f"no {STORE} is in {Path.cwd()}; change to the folder where a run was started, or to "
+            f"the --out of a sweep"
+        )
+    check_version()
 
 
 def move_to_trash(files: Iterable[Path]) -> None:
