@@ -71,5 +71,6 @@ CONTROLS = "results/{run}/controls/{sweep}/{table}.csv"
 AUDIT_TABLE = "results/{run}/audit/{paper}.csv"
 REPORT = "results/{run}/report.html"
 FINDINGS = "results/{run}/findings.txt"
+SO_FAR = "results/{run}/so-far.html"  # the report of a run that is not finished
 LOG = "results/{run}/logs"
 ENGINE_LOG = "results/{run}/logs/engine/{engine}.log"

@@ -308,6 +308,8 @@ def _saved(row: Source) -> Sentence:
 
 def _published(config: Config) -> Iterator[ReportVerdict]:
     """How many of the published gains exceed luck?"""
+    if not config.papers:
+        return
     wanted = ["pairs", "beyond", "luck", "luck_high", "p"]
     table = Source.read(config, paths.AUDIT_TABLE, wanted, paper="total")
     said = table.say(

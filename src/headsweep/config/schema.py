@@ -53,6 +53,9 @@ class Config(Section):
     """Seed of statistics and figures."""
     grading: Preset = "default"
     """default: last boxed answer, read as mathematics. authors: first boxed, PRM800K's rules."""
+    papers: bool = True
+    """Whether the report shows the two papers' numbers and judges their claims. With false it is
+    about this run alone."""
     models: dict[Name, Model] = Field({})
     """The models, by name."""
     questions: dict[Name, Questions] = Field({})

@@ -163,16 +163,24 @@ def _again(folder: Path, config: str) -> str:
     return shlex.join(["headsweep", "run", str(folder / config), "--directory", str(folder)])
 
 
-def peek(run: str | None = None) -> None:
+def peek(run: str | None = None, *, page: bool = False) -> None:
     """Look at a run's heads while it answers; no verdicts.
 
     Examples:
         headsweep peek
         headsweep peek demo
+        headsweep peek my-sweep --page
 
     Args:
-        run: its name in results/, or its folder (default: the only unfinished one)
+        run: its name in results/, its folder, or a folder that holds it (default: a list of the
+            runs here, and the only unfinished one)
+        page: write the report's page so far, and again every minute until the run has ended
     """
+    if page:
+        from headsweep.tool.peek_page import follow
+
+        follow(run)
+        return
     from headsweep.tool.peek import look
 
     print(look(run))

@@ -113,6 +113,7 @@ def head_map(
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
     values: dict[str, Any] = {
         "run": RUN,
+        "papers": False,
         "questions": {QUESTION_SET: questions},
         "decodings": {
             "greedy": {"max_new_tokens": max_new_tokens},

@@ -143,26 +143,31 @@ def refuse_while_running(option: str) -> None:
     Raises:
         ConfigError: a run is, or may be, under way.
     """
+    if running := what_runs():
+        raise ConfigError(f"{option}: {running}")
+
+
+def what_runs() -> str | None:
+    """Return what says that a run is under way in this folder, and how to end that, or None."""
     if engines := status():
-        raise ConfigError(
-            f"{option}: {len(engines)} engines answer here; wait for their run, or end them with "
-            f"`headsweep engine stop`"
+        return (
+            f"{len(engines)} engines answer here; wait for their run, or end them with `headsweep "
+            f"engine stop`"
         )
     locks = Path(paths.STORE_LOCKS)
     if locks.exists() and Locks(locks).are_held():
-        raise ConfigError(
-            f"{option}: an engine answers into this store, perhaps on another host; wait for its "
-            f"run, or end it there with `headsweep engine stop`"
+        return (
+            "an engine answers into this store, perhaps on another host; wait for its run, or end "
+            "it there with `headsweep engine stop`"
         )
     if Path(paths.RUN_LOCK).exists() and Locks(Path(paths.RUN_LOCK)).are_held():
-        raise ConfigError(
-            f"{option}: a `headsweep sweep` or `headsweep map` is under way here; wait for it"
-        )
+        return "a `headsweep sweep` or `headsweep map` is under way here; wait for it"
     if any(_LOCKS.glob("*")):
-        raise ConfigError(
-            f"{option}: {_LOCKS} says that a run is under way here; wait for it, or, if it was "
-            f"killed, give its snakemake command again with --unlock"
+        return (
+            f"{_LOCKS} says that a run is under way here; wait for it, or, if it was killed, give "
+            f"its snakemake command again with --unlock"
         )
+    return None
 
 
 def _refuse_unknown(

@@ -110,6 +110,7 @@ def sweep(
     )
     values: dict[str, Any] = {
         "run": RUN,
+        "papers": False,
         "questions": {QUESTION_SET: questions},
         "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
     }
