@@ -107,8 +107,10 @@ def finished_part(config: Config) -> tuple[Config, list[list[str]]]:
     kept: dict[str, dict[str, Any]] = {section: {} for section in EXPERIMENTS}
     states = []
     for section in EXPERIMENTS:
-        for name, entry in getattr(config, section).items():
-            alone = {**none, section: {name: entry}, "papers": False}
+        entries = getattr(config, section)
+        for name, entry in entries.items():
+            sharing = entries if section == "compressions" else {name: entry}  # of their tables
+            alone = {**none, section: sharing, "papers": False}
             state = _state(config.model_copy(update=alone))
             states.append([section.removesuffix("s"), title(config, section, name), state])
             if state == _FINISHED:
