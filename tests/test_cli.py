@@ -78,7 +78,7 @@ MISTAKES = {
     "plan a.yaml --cores 2": "plan: '--cores' is no option",
     "peek one other": "peek: 'other' is not expected there",
     "engine halt": "'halt' is no action; choose status, stop",
-    "compare": "0 systems are given; name two or more to compare",
+    "compare": "0 systems named; compare takes two or more",
     "luck -k 3 -n x --base 1": "'x' is not a positive whole number",
     "run": "run: the following arguments are required: CONFIG",
     "run nine.yaml": "nine.yaml cannot be read: No such file or directory; name another, or",
@@ -245,7 +245,7 @@ compare.summary = lambda *_: "\\u2212 1.0 points"
 sys.exit(cli.main(["compare", "one", "other"]))
 """
     said = python("-c", code, cwd=tmp_path, PYTHONIOENCODING=encoding)
-    assert said.strip() == f"{shown} 1.0 points"
+    assert said.splitlines() == ["first: one; second: other", f"{shown} 1.0 points"]
 
 
 @pytest.mark.parametrize("words", [["engine", "status"], ["check", "config.yaml"], ["store"]])

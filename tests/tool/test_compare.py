@@ -214,7 +214,7 @@ def test_a_run_of_several_batches_says_which_it_has(pair, capsys):
             r"'nine' is not a run: .*; name one: results/apart, results/one,",
         ),
         (["one", "two", "--out", "one.txt/x"], "one.txt/x cannot be written"),
-        (["one", "apart"], "nothing to compare: results/one has .*, results/apart has toy"),
+        (["one", "apart"], "nothing to compare: results/one has .*; results/apart has toy"),
         (["one", "reseeded"], "math_test: questions of different splits"),
         (["other", "other"], "toy, greedy, math_test: results/other/graded/.* is missing; run it"),
         (["one", "other"], "reasoner, greedy, math_test: results/other/graded/.* is missing"),

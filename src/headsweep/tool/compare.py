@@ -80,10 +80,10 @@ def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
         tables_of_kind[key.table].append(table)
         compared_parts.append(parts)
     if not compared_parts:
-        reasons = "; ".join(left_out) or f"{_has(first, of_first)}, {_has(second, of_second)}"
+        told = [_has(first, of_first), _has(second, of_second), *left_out[:_NAMED]]
         raise ConfigError(
-            f"{first} and {second} have nothing to compare: {reasons}; compare runs of the same "
-            f"questions"
+            f"{first} and {second} have nothing to compare: {'; '.join(told)}; compare runs of the "
+            f"same questions"
         )
     of_parts = compared_parts[0]
     settings_of_runs = [

@@ -20,7 +20,7 @@ from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, TableError, quoted
 from headsweep.grading.graders import canonical
 from headsweep.statistics.answers import NO_ANSWER
-from headsweep.text import plain, plural
+from headsweep.text import counted, plain, plural
 from headsweep.tool import lm_eval
 from headsweep.tool.foreign import SUFFIXES, read_file, texts
 from headsweep.tool.grade import judged
@@ -258,7 +258,7 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
             there are too many answers to each.
     """
     if len(answers) < 2:
-        raise ConfigError(f"{len(answers)} system is given; name two or more to compare")
+        raise ConfigError(f"{counted(len(answers), 'system')} named; compare takes two or more")
     questions = {name: {*table["question_id"]} for name, table in answers.items()}
     shared = set.intersection(*questions.values())
     for name, answered in questions.items():
