@@ -72,7 +72,7 @@ asdiv: $(INSTALLED)
 
 # Blind, in three to five minutes: see src/headsweep/proof.
 proof: $(INSTALLED)
-	$(BIN)/python -m headsweep.proof --cores $(CORES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m benchmarks.proof --cores $(CORES) $(if $(SEED),--seed $(SEED))
 
 # The linters work beside pytest; what they say is printed at the end. Files are handed out in the
 # order of collection (xdist's own order is by number of tests, which says nothing of their length).
@@ -97,7 +97,7 @@ site: $(DEVELOPED)
 	$(BIN)/properdocs build --strict --quiet
 
 reasoner: $(INSTALLED)
-	$(BIN)/python -m headsweep.reasoner.training
+	$(BIN)/python -m headsweep.experiments.reasoner
 
 nightly: $(DEVELOPED)
 	@mkdir -p $(LOGS); failed=; for step in $(NIGHTLY); do \
@@ -129,7 +129,7 @@ $(VLLM)/.installed: envs/vllm.txt
 	touch $@
 
 vllm: $(DEVELOPED) $(VLLM)/.installed
-	HEADSWEEP_VLLM=$(abspath $(VLLM))/bin/python $(PYTEST) tests/generation/test_vllm.py
+	HEADSWEEP_VLLM=$(abspath $(VLLM))/bin/python $(PYTEST) tests/engine/test_vllm.py
 
 SLURM := slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins
 slurm: $(DEVELOPED)
@@ -197,7 +197,7 @@ architectures: $(DEVELOPED)
 
 # Remakes config/reference.md and the captions of figures in Snakemake's report.
 reference: $(INSTALLED)
-	$(BIN)/python -m headsweep.reference config/reference.md workflow/report
+	$(BIN)/python -m headsweep.cli.reference config/reference.md workflow/report
 
 # Keeps .snakemake, by which a later run knows what results/ was made from.
 clean:

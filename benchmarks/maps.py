@@ -13,11 +13,11 @@ from headsweep.arguments import count
 from headsweep.benchmarks.sources import read_source
 from headsweep.config import Decoding, Questions
 from headsweep.errors import ModelError
-from headsweep.generation.decoder import Decoder
-from headsweep.generation.prompts import encode_prompt
-from headsweep.maps.gradients import log_probability
-from headsweep.maps.outcomes import SOLUTION
-from headsweep.maps.scoring import Text, score
+from headsweep.engine.decoder import Decoder
+from headsweep.benchmarks.prompts import encode_prompt
+from headsweep.experiments.maps.gradients import log_probability
+from headsweep.experiments.maps.outcomes import SOLUTION
+from headsweep.experiments.maps.scoring import Text, score
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights

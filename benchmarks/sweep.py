@@ -36,10 +36,10 @@ from headsweep.arguments import count
 from headsweep.benchmarks.generated import generate
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
-from headsweep.generation.prompts import encode_prompt
-from headsweep.generation.requests import NEAR_TIE
+from headsweep.benchmarks.prompts import encode_prompt
+from headsweep.engine.requests import NEAR_TIE
 from headsweep.models.load import load_model
-from headsweep.safe_files import write_json
+from headsweep.files.safe_files import write_json
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import pytest
 from example_config import VALUES
 from headsweep.config import parse
 from headsweep.errors import ConfigError, EngineError
-from headsweep.generation import sockets
+from headsweep.answers import sockets
 from processes import python
 
 SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
@@ -154,15 +154,15 @@ def test_only_the_room_of_the_workflow_knows_snakemake():
     ("command", "forbidden"),
     [
         ("import headsweep", "torch transformers numpy pandas"),
-        ("from headsweep import cli; cli.parser()", "torch transformers pandas pyarrow numpy"),
+        ("from headsweep.cli.main import main as cli; cli.parser()", "torch transformers pandas pyarrow numpy"),
         (
-            "from headsweep import cli; from headsweep.generation import client; "
+            "from headsweep.cli.main import main as cli; from headsweep.engine import client; "
             "from headsweep.workflow import command; "
             "assert all(command.parser_of(['job', job.name]) for job in command.JOBS)",
             "torch pandas pyarrow tempfile subprocess dataclasses inspect",
         ),
         (
-            "from headsweep.planning import preflight, revisions, cost, batches",
+            "from headsweep.workflow import preflight, cost; from headsweep.store import revisions, batches",
             "torch transformers datasets sklearn huggingface_hub",
         ),
     ],
@@ -215,7 +215,7 @@ def test_only_plain_files_opens_a_file_to_write():
                 }
                 if words & {"a", "ab", "w", "wb", "x", "xb", "r+", "r+b"} or "FileHandler" in words:
                     opening.add(f"{file.relative_to(SOURCE)}: {ast.unparse(node.func)}")
-    handed = {"generation/client.py: os.fdopen", "generation/journal.py: os.fdopen"}
+    handed = {"answers/client.py: os.fdopen", "store/journal.py: os.fdopen"}
     handed |= {"cli.py: os.fdopen"}  # what `open_to_write` has opened
     handed |= {"limited.py: os.fdopen"}  # a pipe
     assert opening == handed | {"cli.py: Path(os.devnull).open"}

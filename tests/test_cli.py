@@ -8,12 +8,13 @@ import sys
 
 import pytest
 
-from headsweep import arguments, cli
+from headsweep import arguments
+from headsweep.cli import main as cli
 from headsweep.arguments import with_negative_lists
-from headsweep.cli import main
+from headsweep.cli.main import main
 from headsweep.errors import ConfigError
-from headsweep.proof import __main__ as proof
-from headsweep.tool import command
+from benchmarks.proof import __main__ as proof
+from headsweep.cli import commands
 from headsweep.workflow.jobs import JOBS
 from processes import python
 
@@ -145,7 +146,7 @@ def test_what_would_be_ignored_is_refused(words, said, tmp_path, monkeypatch, ca
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_nobody_takes_ends_a_command_in_a_line_at_most(into, status, said, unbuffered):
     code = "import select, sys; gone = select.poll(); gone.register(1, 0); gone.poll({}); "
-    code += "from headsweep.cli import main; sys.exit(main(['engine', 'status']))"
+    code += "from headsweep.cli.main import main; sys.exit(main(['engine', 'status']))"
     most = 60_000 if "|" in into else 0  # milliseconds to wait until nobody reads
     word = f'"{sys.executable}" -c "{code.format(most)}"'
     ended = subprocess.run(
@@ -167,18 +168,18 @@ def test_output_that_nobody_takes_ends_a_command_in_a_line_at_most(into, status,
 def test_a_file_has_one_question_a_line_whatever_stands_in_it(text, questions, tmp_path):
     file = tmp_path / "q.txt"
     file.write_bytes(text.encode())
-    assert command._questions(None, file) == questions
+    assert commands._questions(None, file) == questions
 
 
 def test_an_empty_question_is_refused_and_stdin_not_read():
     with pytest.raises(ConfigError, match=r"the question is empty; give its text"):
-        command._questions("", None)
+        commands._questions("", None)
 
 
 def test_questions_that_cannot_be_read_are_named(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
     with pytest.raises(ConfigError, match=r"^standard input cannot be read"):
-        command._questions(None, None)
+        commands._questions(None, None)
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "x", "9" * 5000, "\u00b2"])
@@ -215,7 +216,7 @@ def test_an_interruption_promises_only_what_is_kept(words, said, monkeypatch, ca
         raise KeyboardInterrupt
 
     monkeypatch.setattr("headsweep.config.load", stopped)
-    monkeypatch.setattr(command, "_end_orderly", stopped)
+    monkeypatch.setattr(commands, "_end_orderly", stopped)
     assert main(words.split()) == 130
     assert capsys.readouterr().err == f"headsweep: {said}\n"
 
@@ -238,8 +239,8 @@ def test_a_terminal_that_lacks_a_character_gets_its_code_point(tmp_path, encodin
     """Differences of two runs may have a minus sign, which Latin-1 lacks."""
     code = """
 import sys
-from headsweep import cli
-from headsweep.tool import compare, run
+from headsweep.cli import main as cli
+from headsweep.cli import compare; from headsweep.results import run
 run.find, compare.compare = str, lambda *_: ({}, [])
 compare.summary = lambda *_: "\\u2212 1.0 points"
 sys.exit(cli.main(["compare", "one", "other"]))

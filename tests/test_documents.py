@@ -110,7 +110,7 @@ def test_the_package_works_from_its_wheel(tmp_path):
     kept = [Path(file).relative_to("src") for file in listed if (ROOT / file).exists()]
     assert [file for file in kept if not (tmp_path / "site" / file).exists()] == []
     code = (
-        "from headsweep import cli; print(cli.__file__); raise SystemExit(cli.main(['--version']))"
+        "from headsweep.cli.main import main as cli; print(cli.__file__); raise SystemExit(cli.main(['--version']))"
     )
     found = python("-P", "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert found.startswith(str(tmp_path / "site"))

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from headsweep import cli
+from headsweep.cli import main as cli
 from headsweep.workflow import jobs
 from headsweep.workflow.jobs import JOBS
 from processes import python

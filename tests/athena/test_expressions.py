@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from headsweep.athena.equations import evaluate, infix, parse, parse_prefix
-from headsweep.athena.expressions import (
+from headsweep.experiments.athena.equations import evaluate, infix, parse, parse_prefix
+from headsweep.experiments.athena.expressions import (
     MERGES,
     MOST_THOUGHTS,
     UNARY,

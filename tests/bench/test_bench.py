@@ -16,7 +16,7 @@ from benchmarks.baselines import RIVALS, Costs, Outcome, Work, floor, peak
 from benchmarks.shapes import Expansion
 from benchmarks.sweep import report
 from headsweep.errors import ModelError
-from headsweep.generation.requests import Answer, Request
+from headsweep.engine.requests import Answer, Request
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_model
 from headsweep.models.masks import pruned

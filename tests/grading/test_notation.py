@@ -18,7 +18,7 @@ from headsweep.grading.judge import equal
 from headsweep.grading.notation import unwrapped
 from headsweep.grading.numerals import final_number, number
 from headsweep.grading.verdicts import grade
-from headsweep.tool.referee import compare
+from headsweep.cli.compare_answers import compare
 
 SWEEP = Path(__file__).parents[2] / "workflow/rules/sweep.smk"
 

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 import simulation
-from headsweep import paths
-from headsweep.analysis.verdicts import verdicts
+from headsweep.files import paths
+from headsweep.results.verdicts import verdicts
 from headsweep.config import parse
 from headsweep.errors import ConfigError, TableError
-from headsweep.figures.draw import draw
-from headsweep.maps.table import write_tables
-from headsweep.planning.batches import batches, pool
-from headsweep.planning.maps import (
+from headsweep.page.figures.draw import draw
+from headsweep.experiments.maps.table import write_tables
+from headsweep.store.batches import batches, pool
+from headsweep.store.map_scores import (
     find_map,
     map_heads,
     map_noise,
@@ -23,15 +23,15 @@ from headsweep.planning.maps import (
     texts_key,
     unchanged,
 )
-from headsweep.planning.revisions import resolve
-from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, rewrite_checksums, write_record
-from headsweep.report.blocks import Section
-from headsweep.report.maps import mapped
-from headsweep.safe_files import read_table, write_csv, write_table
-from headsweep.tables import ACCURACY, GRADIENTS, SCORES
+from headsweep.store.revisions import resolve
+from headsweep.store.layout import Store
+from headsweep.files.record import Stopwatch, rewrite_checksums, write_record
+from headsweep.page.blocks import Section
+from headsweep.page.map_section import mapped
+from headsweep.files.safe_files import read_table, write_csv, write_table
+from headsweep.files.tables import ACCURACY, GRADIENTS, SCORES
 from headsweep.text import nats
-from headsweep.tool.store_files import files_of
+from headsweep.cli.store_files import files_of
 
 HELPS = "L02H05"
 MATTERS = "L05H01"

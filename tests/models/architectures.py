@@ -10,7 +10,7 @@ from typing import Any
 import tiny_models
 from tiny_models import DECODERS, ENCODERS, HYBRIDS, Architecture, outputs
 
-from headsweep.generation.weights import serves
+from headsweep.engine.weights import serves
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights, pruned
 

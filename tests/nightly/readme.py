@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pandas as pd
 
 import headsweep
-from headsweep.sprint.validation import likeness
+from headsweep.experiments.sprint.validation import likeness
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from headsweep import cli
+from headsweep.cli import main as cli
 from headsweep.errors import ConfigError, ModelError
-from headsweep.tool.run import Run
-from headsweep.tool.solve import Solver
+from headsweep.results.run import Run
+from headsweep.cli.solve import Solver
 from mini import MINIATURE, Snakemake, left_over, planned_again
 from processes import working_in
 

@@ -20,12 +20,13 @@ from snakemake.utils import format as snakemake_format
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from example_config import STUDIES, VALUES, changed
-from headsweep import paths
+from headsweep.files import paths
 from headsweep.config import load, parse
 from headsweep.errors import ConfigError
-from headsweep.generation import journal, prepare
-from headsweep.generation.work import Work
-from headsweep.planning.allocations import (
+from headsweep.store import journal
+from headsweep.answers import prepare
+from headsweep.answers.work import Work
+from headsweep.workflow.allocations import (
     PROFILE,
     SMALL_JOB,
     UNNAMED,
@@ -33,9 +34,9 @@ from headsweep.planning.allocations import (
     quantised_request,
     training_request,
 )
-from headsweep.planning.batches import GROUP, arms, find_batch
-from headsweep.planning.cards import CORE, GPU, card_of, this_cpu
-from headsweep.planning.cost import (
+from headsweep.store.batches import GROUP, arms, find_batch
+from headsweep.machine.processors import CORE, GPU, card_of, this_cpu
+from headsweep.workflow.cost import (
     arm_test_seconds,
     generation_seconds,
     gradient_seconds,
@@ -43,12 +44,12 @@ from headsweep.planning.cost import (
     scoring_seconds,
     training_seconds,
 )
-from headsweep.planning.exhibits import find_exhibit
-from headsweep.planning.footprint import host_megabytes
-from headsweep.planning.maps import texts_key
-from headsweep.planning.revisions import resolve
-from headsweep.safe_files import write_table
-from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
+from headsweep.results.exhibits import find_exhibit
+from headsweep.models.footprint import host_megabytes
+from headsweep.store.map_scores import texts_key
+from headsweep.store.revisions import resolve
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
 from headsweep.variants import BASE
 from headsweep.workflow import session
 from headsweep.workflow.rules import Rules
@@ -157,7 +158,7 @@ def test_scorings_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     mapped = {"own": {"model": "tiny", "questions": "train"}}
     config = resolve(parse(changed(VALUES, "maps", mapped)))
-    monkeypatch.setattr("headsweep.planning.allocations.host_memory", lambda: 1)
+    monkeypatch.setattr("headsweep.workflow.allocations.host_memory", lambda: 1)
     job = SimpleNamespace(texts=texts_key(config, "own"), layer="L02")
     assert Rules(config, 3, {}).resources.scoring_threads(job) == 3
     assert Rules(config, 3, {}, local=False).resources.scoring_threads(job) == 1
@@ -168,7 +169,7 @@ def test_embeddings_by_a_model_have_threads_here_and_one_each_on_a_cluster(tmp_p
     values = changed(VALUES, "embedders/own", {"model": "tiny"})
     drawn = VALUES["questions"]["train"] | {"sampling": "clusters", "embedder": "own"}
     config = resolve(parse(changed(values, "questions/train", drawn)))
-    monkeypatch.setattr("headsweep.planning.allocations.host_memory", lambda: 1)
+    monkeypatch.setattr("headsweep.workflow.allocations.host_memory", lambda: 1)
     rules = Rules(config, 3, {})
     for embedder, threads in (("own", 3), ("minilm", 1)):
         assert rules.resources.embedding_threads(wildcards(rules, embedder=embedder)) == threads

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headsweep import paths
+from headsweep.files import paths
 from headsweep.errors import ConfigError
-from headsweep.planning.host import host_cores
+from headsweep.machine.host import host_cores
 from headsweep.workflow import start
 from mini import ROOT, planned
 

@@ -15,10 +15,10 @@ from snakemake.iocontainers import Wildcards
 from snakemake.utils import format as snakemake_format
 
 from example_config import SHIPPED, put_data
-from headsweep.cli import parser
+from headsweep.cli.main import parser
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError
-from headsweep.planning.revisions import resolve
+from headsweep.store.revisions import resolve
 from headsweep.workflow.jobs import JOBS
 from headsweep.workflow.rules import Rules
 from mini import ROOT

@@ -16,7 +16,7 @@ from random import Random
 
 import pandas as pd
 
-from headsweep import tables
+from headsweep.files import tables
 from headsweep.benchmarks.templates import GSM8K, Draw, Problem, Template
 from headsweep.benchmarks.templates_math import SUBJECTS
 from headsweep.errors import BenchmarkError

@@ -79,7 +79,7 @@ def read_values(path: Path) -> dict[str, Any]:
 
 def _compare(path: Path) -> None:
     """Compare a config with the record of the run that wrote it, if there is one."""
-    from headsweep.record import contradicting_record, record_path  # slow to import
+    from headsweep.files.record import contradicting_record, record_path  # slow to import
 
     record = record_path(path)
     if record.exists() and contradicting_record(path):

@@ -31,8 +31,8 @@ from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.guard import CONFIG
 from headsweep.models.removal import absent_heads, cut_layers, find_cuts, without
 from headsweep.models.source import tokenizer_files
-from headsweep.record import Stopwatch, write_record
-from headsweep.safe_files import atomic, write_json, write_text
+from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.safe_files import atomic, write_json, write_text
 from headsweep.variants import Variant
 
 Form = Literal["zeroed", "uniform", "free"]

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.gguf_header import MAGIC, read_header
-from headsweep.plain_files import open_to_read
+from headsweep.files.plain_files import open_to_read
 
 SUFFIX = ".gguf"
 
@@ -99,7 +99,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
         rope_factors,
         split_as_stated,
     )
-    from headsweep.safe_files import atomic, remove_folder
+    from headsweep.files.safe_files import atomic, remove_folder
 
     content = _read(file)
     fields = content.fields

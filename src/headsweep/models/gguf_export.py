@@ -25,7 +25,7 @@ from headsweep.models.gguf import Kind
 from headsweep.models.gguf_vocabulary import add_vocabulary, vocabulary
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.source import fetch_model, stated_geometry
-from headsweep.safe_files import atomic, check_writable, written_to
+from headsweep.files.safe_files import atomic, check_writable, written_to
 
 _GRAPHS = {
     "LlamaForCausalLM": "llama",

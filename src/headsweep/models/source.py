@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headsweep import record
+from headsweep.files import record
 from headsweep.config import Model
 from headsweep.errors import ConfigError, ModelError, quoted
 from headsweep.models import gguf
 from headsweep.models.files import read_header, read_json, read_object
 from headsweep.models.guard import CONFIG, check_code, read_config, read_decoder_config
-from headsweep.plain_files import expanded, open_to_read, read_plain
+from headsweep.files.plain_files import expanded, open_to_read, read_plain
 
 BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
 """Folders of the models that ship with the package, by source."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from headsweep.config import Study
-from headsweep.planning import allocations, cost
-from headsweep.planning.cards import CORE, GPU, Card, card_of
-from headsweep.planning.maps import find_map
+from headsweep.workflow import allocations, cost
+from headsweep.machine.processors import CORE, GPU, Card, card_of
+from headsweep.store.map_scores import find_map
 from headsweep.variants import Variant
 from headsweep.workflow.wildcards import WildcardLookup
 

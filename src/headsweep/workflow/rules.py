@@ -12,13 +12,13 @@ from typing import Any, get_args
 
 from snakemake.io import report
 
-from headsweep import paths
+from headsweep.files import paths
 from headsweep.config import EXPERIMENTS, Config, Preset
-from headsweep.planning import cost
-from headsweep.planning.batches import arms, at_home, encoders
-from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
-from headsweep.planning.keys import digest, encoder_key
-from headsweep.planning.maps import (
+from headsweep.workflow import cost
+from headsweep.store.batches import arms, at_home, encoders
+from headsweep.results.exhibits import EXHIBITS, RunFiles, Subject
+from headsweep.store.keys import digest, encoder_key
+from headsweep.store.map_scores import (
     find_map,
     head_batches_elsewhere,
     layer_name,
@@ -26,11 +26,11 @@ from headsweep.planning.maps import (
     score_files,
     texts_key,
 )
-from headsweep.planning.store import Store
-from headsweep.planning.titles import title, titles
-from headsweep.printed import numbers
-from headsweep.printed.exhibits import DOCUMENT, PRINTED
-from headsweep.tables import (
+from headsweep.store.layout import Store
+from headsweep.config.titles import title, titles
+from headsweep.page.printed import numbers
+from headsweep.page.printed.exhibits import DOCUMENT, PRINTED
+from headsweep.files.tables import (
     ACCURACY,
     ANSWERS,
     GRADED,

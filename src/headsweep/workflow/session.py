@@ -17,26 +17,26 @@ from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
-from headsweep import paths
-from headsweep.athena.problems import check_generated
+from headsweep.files import paths
+from headsweep.experiments.athena.problems import check_generated
 from headsweep.benchmarks.draws import draw
 from headsweep.benchmarks.sources import read_source
 from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
 from headsweep.errors import ConfigError, HeadsweepError, TableError
-from headsweep.generation import journal
-from headsweep.generation.work import Work
-from headsweep.planning.allocations import PROFILE, UNNAMED
-from headsweep.planning.batches import seeded_arms
-from headsweep.planning.cost import question_count
-from headsweep.planning.pilot_settings import unpiloted
-from headsweep.planning.preflight import check_devices, preflight
-from headsweep.planning.revisions import resolve
-from headsweep.planning.store import Store, is_archived, mark_version, write_config
-from headsweep.record import read_text
-from headsweep.safe_files import count_rows, read_table
-from headsweep.tables import QUESTIONS, SOURCE
+from headsweep.store import journal
+from headsweep.answers.work import Work
+from headsweep.workflow.allocations import PROFILE, UNNAMED
+from headsweep.store.batches import seeded_arms
+from headsweep.workflow.cost import question_count
+from headsweep.store.pilot_settings import unpiloted
+from headsweep.workflow.preflight import check_devices, preflight
+from headsweep.store.revisions import resolve
+from headsweep.store.layout import Store, is_archived, mark_version, write_config
+from headsweep.files.record import read_text
+from headsweep.files.safe_files import count_rows, read_table
+from headsweep.files.tables import QUESTIONS, SOURCE
 from headsweep.variants import Variant
 from headsweep.workflow.rules import Rules
 

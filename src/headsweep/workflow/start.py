@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from headsweep import paths
+from headsweep.files import paths
 from headsweep.errors import ConfigError
 
 _ABOUT = """\
@@ -79,7 +79,7 @@ def command(config: str | Path, options: Sequence[str] = ()) -> list[str]:
     Raises:
         ConfigError: an option would run another workflow or config.
     """
-    from headsweep.planning.host import host_cores
+    from headsweep.machine.host import host_cores
 
     named = [option.partition("=")[0] for option in options]
     if fixed := [option for option in named if option in _FIXED]:

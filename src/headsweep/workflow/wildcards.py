@@ -7,8 +7,8 @@ from typing import Any
 
 from headsweep.config import Config, Study
 from headsweep.config.compression import Compression
-from headsweep.planning.batches import Arm, PlannedBatch, all_arms, batches, solvers
-from headsweep.planning.store import Store
+from headsweep.store.batches import Arm, PlannedBatch, all_arms, batches, solvers
+from headsweep.store.layout import Store
 
 
 class WildcardLookup:

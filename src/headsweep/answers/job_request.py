@@ -1,0 +1,67 @@
+"""What a job asks an engine for, and which engine. It imports next to nothing, as `client`."""
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headsweep.files import paths
+from headsweep.errors import ConfigError
+from headsweep.answers import sockets
+
+LINE_LIMIT = 1 << 20  # longest message, in bytes
+_OF_AN_ENGINE = ("device", "batch_size", "tensor_parallel", "graphs")
+"""Settings of a model that its key leaves out, and that an engine has for good."""
+
+
+class JobRequest(NamedTuple):
+    """What a job asks an engine for."""
+
+    config: dict[str, Any]  # the run's, as JSON holds it
+    model: str  # its name in the config
+    batch: tuple[str, ...]  # keys of model, decoding and questions
+    variant: str
+    cores: int  # CPU cores that the engine may use
+    run: str  # of the job, see `begin_run`
+
+    @property
+    def section(self) -> dict[str, Any]:
+        """The model's section of the config."""
+        section: dict[str, Any] = self.config["models"][self.model]
+        return section
+
+    @property
+    def engine(self) -> str:
+        """Names the engine: different models, settings or folders never share one."""
+        settings = [self.section[name] for name in _OF_AN_ENGINE]
+        allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
+        identity = (self.batch[0], settings, self.cores, allocation)
+        return f"{sockets.prefix()}{zlib.crc32(repr(identity).encode()):08x}"
+
+    @property
+    def log(self) -> Path:
+        """What an engine prints that this job starts."""
+        engine = self.engine.rpartition("-")[2]
+        return Path(paths.ENGINE_LOG.format(run=self.config["run"], engine=engine))
+
+    @property
+    def last_words(self) -> Path:
+        """Where to read what the engine has printed: a job of another run may have started it."""
+        if self.log.exists():
+            return self.log
+        return Path(paths.ENGINE_LOG.format(run="*", engine=self.log.stem))
+
+    def message(self) -> bytes:
+        """Return the line that asks an engine.
+
+        Raises:
+            ConfigError: the config is longer than an engine reads.
+        """
+        line = json.dumps(self._asdict()).encode() + b"\n"
+        if len(line) > LINE_LIMIT:
+            raise ConfigError(
+                f"the config of run {self.config['run']!r} has {len(line):,} bytes as JSON, of "
+                f"which an engine reads {LINE_LIMIT:,}; divide it into several configs"
+            )
+        return line

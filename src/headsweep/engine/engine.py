@@ -1,0 +1,414 @@
+"""The engine: requests in, answers out; a sweep of many heads costs little above its base.
+
+Rows of different variants share a batch: each carries its own head mask. A finished row leaves at
+once, a waiting one takes its place (continuous batching). In greedy decoding the base model answers
+first, and its answer is verified for every pruned variant instead of being decoded again (see
+`batch`). Numeric placebos are decoded from the prompt on, each by itself, in another order and with
+another number of rows: both decide who shares a batch with whom, so shapes, padding, and with them
+kernels and rounding. In fp32 tokens equal those of `transformers.generate` with the head's weights
+zeroed, up to an answer's first margin below 1e-3; sampled tokens do not depend on the batch, except
+at the edge of an interval (see `sampling`). What measured no better stands in `docs/LOG.md`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from headsweep.errors import cause_of
+from headsweep.engine.attention import avoid_compiling
+from headsweep.engine.batch import DecodingBatch, Verifier
+from headsweep.engine.check import Check, WrongAnswers
+from headsweep.engine.decoder import Decoder, SlotRows
+from headsweep.engine.devices import give_back_memory
+from headsweep.engine.in_progress import RowsInProgress
+from headsweep.engine.modules import ModuleRows, Modules
+from headsweep.engine.plans import planned
+from headsweep.engine.refusals import (
+    check_kind,
+    check_request,
+    no_room_for_noise,
+    not_finite,
+    too_little_memory,
+)
+from headsweep.engine.requests import Answer, Drafted, NotFiniteError, Prompt, Request, Row
+from headsweep.engine.sampling import uniforms
+from headsweep.engine.sizing import (
+    PREFILLED,
+    PREFILLED_ON_CPU,
+    fitting_rows,
+    rows_of,
+    rows_together,
+    verified_rows,
+)
+from headsweep.engine.unit import Begun
+from headsweep.engine.weights import fast_linear
+from headsweep.models.geometry import most_tokens
+from headsweep.models.loaded import LoadedModel, dtype_name
+from headsweep.models.masks import edited_weights
+from headsweep.machine.host import host_cores
+from headsweep.variants import BASE, FAMILIES, Variant
+
+if TYPE_CHECKING:
+    from headsweep.config import Decoding
+
+_LOG = logging.getLogger(__name__)
+
+_REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are expensive
+
+
+class Engine:
+    """Answers requests to one model, any number of variants, under one decoding.
+
+    Args:
+        loaded: the model.
+        decoding: how tokens are chosen, and how many at most. An answer also ends where the
+            model's positions end. Other settings of the model's `generation_config`, such as a
+            repetition penalty, do not apply.
+        batch_size: most rows decoded, or verified, together; None: as many as the model's shape
+            and the memory allow. Halved when GPU memory runs out.
+        decoder: the model's, if it is made already: what is forked later shares its memory.
+        checked: whether answers are held against the model's own modules as they come; by default
+            in half precision and on GPUs.
+
+    Raises:
+        ModelError: the model keeps a recurrent state, or its rotary frequencies depend on the
+            longest row of a batch.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        decoding: Decoding,
+        batch_size: int | None,
+        decoder: Decoder | None = None,
+        *,
+        checked: bool | None = None,
+    ) -> None:
+        config = loaded.model.config.get_text_config()
+        check_kind(config)
+        self._loaded = loaded
+        self.decoding = decoding
+        self._positions = most_tokens(config) or sys.maxsize
+        if self._on_gpu:
+            avoid_compiling()
+        self._decoder = decoder or Decoder.of(loaded)
+        if checked is None:
+            checked = loaded.dtype != torch.float32 or self._on_gpu
+        self._check: Check | None = None
+        if checked and self._decoder:
+            self._check = Check(loaded, greedy=decoding.greedy)
+        self._falls: list[str] = list(self._decoder.falls) if self._decoder else []
+        self._has_fallen = False
+        """Whether something has failed here since the trial of the decoder."""
+        self._size_is_fixed = batch_size is not None
+        self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
+        self._in_progress = RowsInProgress(self._new_row)
+        self._kept: SlotRows | None = None
+        """The slots of the last batch, on a GPU."""
+        self._edited = False
+        """Whether the model has the weights of a variant, for which base rows stand then."""
+        self._drafts: dict[Prompt, Sequence[int]] = {}
+        """Greedy answers of the base model: those that `run` was given, and those found since."""
+
+    def run(
+        self,
+        requests: Iterable[Request],
+        base_answers: Mapping[str, Sequence[int]] = MappingProxyType({}),
+        begun: Mapping[Request, Begun] = MappingProxyType({}),
+    ) -> Iterator[Answer]:
+        """Answer requests; answers come as they finish, in no particular order.
+
+        Hand over all variants of a question at once: that is what makes a sweep cheap. A question
+        asked of two pruned variants or more has its base answer found first, requested or not.
+
+        Args:
+            requests: each is answered once; equal ones are one.
+            base_answers: token ids of base answers that are known already, without the end of
+                sequence, by question. They serve as drafts: a wrong one costs time, never a token.
+            begun: what `begun` of another engine, since stopped, has said of some requests. They
+                go on from there, as if memory had run out, unless the check of this engine finds
+                its own path wrong: then they begin anew.
+
+        Raises:
+            ModelError: a prompt that the model has no positions for, a head that it does not
+                have, or too little memory for a single row.
+        """
+        parts: dict[int, list[Request]] = defaultdict(list)
+        others: dict[Variant, list[Request]] = defaultdict(list)
+        self._clear()
+        for request in requests:
+            check_request(request, self._loaded.geometry, self._positions)
+            if FAMILIES[request.variant.kind].on_weights:
+                others[request.variant].append(replace(request, variant=BASE))
+                continue
+            parts[request.variant.seed].append(request)  # of a numeric placebo; else 0
+            if self.decoding.greedy and request.question_id in base_answers:
+                self._drafts[request.prompt] = base_answers[request.question_id]
+        for request, tokens in begun.items():
+            self._in_progress.resume(request, tokens)
+        if self._has_fallen:  # an engine before may have written them as this one did
+            self._in_progress.withdraw()
+        for placebo in sorted(parts):
+            yield from self._answer_all(parts[placebo], placebo)
+        for variant, members in others.items():
+            self._clear()
+            yield from self._answer_with_weights_of(variant, members)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget drafts, and rows of base answers that served as drafts and nobody asked for."""
+        self._in_progress.clear()
+        self._drafts.clear()
+
+    def _answer_all(self, requests: Iterable[Request], placebo: int) -> Iterator[Answer]:
+        """Answer until nothing is left: after a failure in a simpler way, or with fewer rows."""
+        pending = dict.fromkeys(requests)
+        while pending:
+            full = False
+            try:
+                answers = self._answer([*pending], placebo)
+                for answer in self._check.groups(answers) if self._check else answers:
+                    if answer.request in pending:  # not a base answer that was only a draft
+                        del pending[answer.request]
+                        self._in_progress.forget(answer.request)
+                        yield answer
+            except WrongAnswers as cause:
+                self._fall(str(cause))
+            except NotFiniteError as cause:
+                if self._check is None:  # the model's own modules, or as good as these
+                    raise not_finite(dtype_name(self._loaded.dtype)) from cause
+                self._fall(str(cause))
+            except torch.OutOfMemoryError as error:
+                if self._batch_size == 1:
+                    raise too_little_memory() from error
+                full = True
+            except RuntimeError as error:
+                if not self._may_fail:
+                    raise
+                self._fall(cause_of(error, 200))
+            # Here, not above: an exception holds what its frames hold, such as the slots.
+            if full:
+                self._shrink()
+
+    def _answer_with_weights_of(
+        self, variant: Variant, requests: Iterable[Request]
+    ) -> Iterator[Answer]:
+        """Answer the base model's requests with the weights of a variant: rows cannot carry them.
+
+        A decoder of these weights begins by the path that the engine has come to. Where it falls,
+        the engine stays: what was wrong once is not believed again.
+        """
+        decoder = self._decoder
+        check = self._check
+        with ExitStack() as restored:
+            try:
+                restored.enter_context(
+                    edited_weights(self._loaded.model, self._loaded.geometry, variant)
+                )
+                self._edited = True
+                restored.callback(self._restore, decoder, check)
+                self._decode_weights_of_now()
+            except torch.OutOfMemoryError as error:
+                raise no_room_for_noise(variant) from error
+            for answer in self._answer_all(requests, 0):
+                yield replace(answer, request=replace(answer.request, variant=variant))
+
+    def _restore(self, decoder: Decoder | None, check: Check | None) -> None:
+        """Go on with a decoder and a check of the model's own weights after those of a variant."""
+        self._edited = False
+        # After the last fall the modules answer, unchecked, whatever the weights.
+        if decoder and self._decoder:
+            if self._check and self._decoder.falls:
+                check = self._check.of_other_weights()
+            decoder.follow(self._decoder)
+            self._decoder = decoder
+            self._check = check
+
+    def _decode_weights_of_now(self) -> None:
+        """Take a decoder of the weights that the model has now, if any, and check it anew."""
+        if self._decoder is None:
+            return
+        # Each worker has noisy weights of its own; on a CPU there is one for each core.
+        own = self._decoder
+        self._decoder = Decoder(self._loaded, own.attend, copies=host_cores())
+        self._decoder.operators = own.operators
+        if self._check:
+            self._check = self._check.of_other_weights()
+        while self._decoder and (cause := self._decoder.trial()) is not None:
+            self._fall(cause)
+
+    @property
+    def tokens_in_progress(self) -> int:
+        """Tokens of answers that are not handed over; another thread may ask."""
+        return self._in_progress.tokens
+
+    @property
+    def begun(self) -> dict[Request, Begun]:
+        """What another engine needs to go on with answers that have begun; another thread may ask.
+
+        Tokens are told once the first answers have passed the check, if there is one. Numeric
+        placebos depend on the batch, so they begin anew, as do variants of weights.
+        """
+        if self._edited:
+            return {}
+        check = self._check
+        in_progress = self._in_progress
+        rows = in_progress.begun if check is None or check.has_passed else in_progress.withdrawn
+        return {request: tokens for request, tokens in rows.items() if not request.variant.seed}
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._loaded.device.type != "cpu"
+
+    @property
+    def _may_fail(self) -> bool:
+        """Whether an operator may be missing or broken here: dense attention on a CPU is not."""
+        return self._decoder is not None and (self._on_gpu or self._path != "dense")
+
+    @property
+    def _path(self) -> str:
+        return self._decoder.path if self._decoder else "modules"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a record says of how answers came about."""
+        facts: dict[str, Any] = {"path": self._path, "batch_size": self._batch_size}
+        if self._check:
+            facts["check"] = self._check.facts
+        if self._falls:
+            facts["falls"] = list(self._falls)
+        return facts
+
+    def _fall(self, cause: str) -> None:
+        """Go on in a simpler way: without graphs, by dense attention, then by the model's modules.
+
+        What was answered by the former way, and not handed over, is answered again.
+        """
+        assert self._decoder is not None
+        self._has_fallen = True
+        self.let_go()
+        before = self._path
+        if before == "dense":
+            self._decoder = self._check = None
+        else:
+            self._decoder.step_down(cause)
+            if self._check:
+                self._check = Check(self._loaded, greedy=self.decoding.greedy)
+        self._in_progress.withdraw()
+        self._falls.append(f"{before} to {self._path}: {cause}")
+        _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
+
+    def _shrink(self) -> None:
+        """Go on with half of the rows; those under way keep their tokens."""
+        self.let_go()
+        give_back_memory()
+        self._batch_size //= 2
+        self._in_progress.interrupt()
+        _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
+
+    def _answer(self, requests: Iterable[Request], placebo: int) -> Iterator[Answer]:
+        """Answer requests, of one numeric placebo or of none."""
+        ended, requests = self._ended(requests)
+        yield from ended
+        if not requests:
+            return
+        longest = max(len(request.prompt) for request in requests)
+        columns = min(longest + self.decoding.max_new_tokens, self._positions)  # of a row, at most
+        batch_size = self._batch_size
+        if self._on_gpu and not self._size_is_fixed:
+            batch_size = rows_of(batch_size, columns, self.decoding)
+        size = rows_together(batch_size, placebo) if placebo else batch_size
+        size = min(size, 2 * len(requests))  # each may need its base answer, and no row more
+        drafts = self._drafts if self.decoding.greedy and not placebo else None
+        groups, drafted, waiting = planned(requests, self._in_progress, drafts, placebo, size)
+        verified = verified_rows(batch_size) if self._on_gpu else batch_size
+        allocated = columns if self._on_gpu else 0  # on a CPU slots grow
+        of_verifier = allocated if drafted or waiting else 0
+        with fast_linear(self._loaded.model), Modules(self._loaded) as modules:
+            forward = self._decoder or modules
+            states = self._slots(size, allocated) or ModuleRows(modules)
+            batch = DecodingBatch(states, self.decoding, size, self._check)
+            verifier = Verifier(forward, verified, self._check, of_verifier)
+            while verifier.ready or groups or drafted or len(batch):
+                answers: list[Answer] = []
+                if verifier.ready and batch.free:
+                    batch.join(verifier.take_ready(batch.free))
+                elif entering := self._take(groups, batch):
+                    answers = batch.enter(entering)
+                elif drafted and batch.free:
+                    answers = verifier.verify(drafted)
+                else:
+                    answers = batch.step()
+                for answer in answers:
+                    prompt = answer.request.prompt
+                    if prompt in waiting and answer.request.variant.is_base:
+                        self._drafts[prompt] = answer.token_ids
+                        drafted.append(Drafted(answer.token_ids, waiting.pop(prompt)))
+                yield from answers
+
+    def _slots(self, size: int, columns: int) -> SlotRows | None:
+        """Return slots of rows that are decoded; None where the model's modules keep states.
+
+        On a GPU they are the last batch's, with the steps that were captured on them.
+        """
+        decoder = self._decoder
+        if decoder is None:
+            return None
+        if not self._on_gpu:
+            return SlotRows(decoder, size)
+        if self._kept is None or self._kept.decoder is not decoder:
+            self.let_go()
+            self._kept = SlotRows(decoder, size, columns)
+        else:
+            self._kept.begin(size, columns)
+        return self._kept
+
+    def let_go(self) -> None:
+        """Let go of the memory that waits for the next batch."""
+        self._kept = None
+
+    def _ended(self, requests: Iterable[Request]) -> tuple[list[Answer], list[Request]]:
+        """Return answers that were ready when memory ran out, and the requests that are left."""
+        answers, left = [], []
+        for request in requests:
+            answer = self._in_progress.take_ended(request)
+            if answer is None:
+                left.append(request)
+                continue
+            answers.append(answer)
+            if self.decoding.greedy and request.variant.is_base:
+                self._drafts[request.prompt] = answer.token_ids
+        return answers, left
+
+    def _take(self, groups: deque[list[Request]], batch: DecodingBatch) -> list[list[Row]]:
+        """Take whole groups from the queue, if enough of the batch is free."""
+        taken = list[list[Row]]()
+        free = batch.free
+        if len(batch) and free < batch.size / _REFILL:
+            return taken
+        tokens = 0
+        most = PREFILLED if self._on_gpu else PREFILLED_ON_CPU
+        while groups and len(groups[0]) <= free:
+            tokens += self._in_progress.text_length(groups[0][0])
+            if taken and tokens > most:
+                break
+            free -= len(groups[0])
+            taken.append([self._in_progress.take(request) for request in groups.popleft()])
+        return taken
+
+    def _new_row(self, request: Request) -> Row:
+        limit = min(self.decoding.max_new_tokens, self._positions - len(request.prompt))
+        row = Row(request, limit, self._loaded.eos_token_ids)
+        if not self.decoding.greedy:
+            seed = self.decoding.seed
+            row.uniforms = uniforms(seed, request.question_id, request.sample, limit)
+        return row
