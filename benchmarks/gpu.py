@@ -46,7 +46,7 @@ from headsweep.models.timing import seconds_of
 from headsweep.variants import BASE, Variant, heads
 
 STAGES = ("smoke", "exact", "1.5b", "7b")
-REASONER = Path(__file__).parents[1] / "src" / "headsweep" / "reasoner" / "weights"
+REASONER = Path(__file__).parents[1] / "src" / "headsweep" / "models" / "reasoner"
 
 
 def main(arguments: list[str] | None = None) -> None:

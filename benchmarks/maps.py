@@ -10,11 +10,11 @@ import torch
 
 from benchmarks.baselines import Costs
 from headsweep.arguments import count
+from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.benchmarks.sources import read_source
 from headsweep.config import Decoding, Questions
-from headsweep.errors import ModelError
 from headsweep.engine.decoder import Decoder
-from headsweep.benchmarks.prompts import encode_prompt
+from headsweep.errors import ModelError
 from headsweep.experiments.maps.gradients import log_probability
 from headsweep.experiments.maps.outcomes import SOLUTION
 from headsweep.experiments.maps.scoring import Text, score

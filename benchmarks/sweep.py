@@ -34,12 +34,12 @@ from benchmarks.baselines import (
 )
 from headsweep.arguments import count
 from headsweep.benchmarks.generated import generate
-from headsweep.config import Decoding
-from headsweep.errors import ModelError
 from headsweep.benchmarks.prompts import encode_prompt
+from headsweep.config import Decoding
 from headsweep.engine.requests import NEAR_TIE
-from headsweep.models.load import load_model
+from headsweep.errors import ModelError
 from headsweep.files.safe_files import write_json
+from headsweep.models.load import load_model
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)

@@ -9,17 +9,13 @@ import pandas as pd
 import yaml
 
 import simulated_studies
-from headsweep.files import paths
-from headsweep.results import jobs
-from headsweep.config import parse
-from headsweep.page.figures import draw
-from headsweep.store.batches import batches, pool
-from headsweep.store.layout import Store, mark_version
 from benchmarks.proof.worlds import coins
-from headsweep.files.record import RECORD, Stopwatch, find_record, write_record
-from headsweep.files.safe_files import write_csv, write_table
+from headsweep.config import parse
 from headsweep.experiments.sprint import choosing, evaluation
 from headsweep.experiments.sprint.frontier_job import compare
+from headsweep.files import paths
+from headsweep.files.record import RECORD, Stopwatch, find_record, write_record
+from headsweep.files.safe_files import write_csv, write_table
 from headsweep.files.tables import (
     ACCURACY,
     ACTIVATIONS,
@@ -29,6 +25,10 @@ from headsweep.files.tables import (
     POSITIONS,
     QUESTIONS,
 )
+from headsweep.page.figures import draw
+from headsweep.results import jobs
+from headsweep.store.batches import batches, pool
+from headsweep.store.layout import Store, mark_version
 
 PUBLISHED = Path(__file__).parents[1] / "config" / "published"
 SUBJECTS = ("Algebra", "Counting & Probability", "Geometry", "Intermediate Algebra")

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
+from benchmarks.proof import __main__ as proof
 from headsweep import arguments
-from headsweep.cli import main as cli
 from headsweep.arguments import with_negative_lists
+from headsweep.cli import commands
+from headsweep.cli import main as cli
 from headsweep.cli.main import main
 from headsweep.errors import ConfigError
-from benchmarks.proof import __main__ as proof
-from headsweep.cli import commands
 from headsweep.workflow.jobs import JOBS
 from processes import python
 
@@ -45,7 +45,7 @@ def test_the_commands_that_people_type_stand_on_one_screen(capsys):
     assert {*re.findall(r"`([\w-]+)", first)} <= {*PEOPLES.split()}
 
 
-def commands():
+def parsers():
     (choices,) = (each.choices for each in cli.parser()._actions if each.choices)
     return choices
 
@@ -54,7 +54,7 @@ def commands():
 @pytest.mark.parametrize("name", [*PEOPLES.split(), "job"])
 def test_help_has_examples_that_are_understood_and_is_80_columns_wide(name, columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    text = commands()[name].format_help()
+    text = parsers()[name].format_help()
     assert [line for line in text.splitlines() if len(line) > 80] == []
     examples = re.search(r"^examples:\n((?: {2}.*\n)+)", text, re.MULTILINE)[1]
     for line in examples.replace("\\\n", " ").splitlines():

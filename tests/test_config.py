@@ -10,10 +10,10 @@ from headsweep.config import Config, load, parse
 from headsweep.config.compression import Compression
 from headsweep.config.questions import MOST_SAMPLES
 from headsweep.errors import ConfigError, HeadsweepError
+from headsweep.files.tables import ANSWERS, GRADED
 from headsweep.store.keys import key
 from headsweep.store.map_scores import head_batches_elsewhere
 from headsweep.workflow.plan import describe
-from headsweep.files.tables import ANSWERS, GRADED
 
 WORDS = "compressions/words"
 WIDTH = {"encoder": {"width": 100}}

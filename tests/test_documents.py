@@ -109,8 +109,7 @@ def test_the_package_works_from_its_wheel(tmp_path):
     listed = subprocess.check_output(["git", "ls-files", "src"], cwd=ROOT, text=True).splitlines()
     kept = [Path(file).relative_to("src") for file in listed if (ROOT / file).exists()]
     assert [file for file in kept if not (tmp_path / "site" / file).exists()] == []
-    code = (
-        "from headsweep.cli.main import main as cli; print(cli.__file__); raise SystemExit(cli.main(['--version']))"
-    )
+    code = "from headsweep.cli import main as cli; print(cli.__file__); "
+    code += "raise SystemExit(cli.main(['--version']))"
     found = python("-P", "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert found.startswith(str(tmp_path / "site"))

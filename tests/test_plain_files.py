@@ -13,23 +13,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from example_config import VALUES
+from headsweep.answers import prepare
 from headsweep.benchmarks import row_files
 from headsweep.benchmarks.sources import file_rows
 from headsweep.cli.main import main
+from headsweep.cli.store import move_to_trash
 from headsweep.config import load, parse
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, TableError
-from headsweep.store import journal
-from headsweep.answers import prepare
 from headsweep.files.locks import Locks
-from headsweep.models.source import BUILTIN, fingerprint
 from headsweep.files.plain_files import expanded, open_to_write
-from headsweep.store.hard_links import link
-from headsweep.store.layout import write_config
 from headsweep.files.record import read_bytes, read_facts, read_tensors
 from headsweep.files.safe_files import atomic, read_table, remove_folder, write_text
 from headsweep.files.tables import QUESTIONS
 from headsweep.grading import foreign
-from headsweep.cli.store import move_to_trash
+from headsweep.models.source import BUILTIN, fingerprint
+from headsweep.store import journal
+from headsweep.store.hard_links import link
+from headsweep.store.layout import write_config
 
 FOLDER = Path("results/demo/logs")
 

@@ -11,9 +11,9 @@ import pytest
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from headsweep.answers import client
 from headsweep.cli import main as cli
 from headsweep.errors import RESULT
-from headsweep.answers import client
 from snakemake_logger_plugin_headsweep import LogHandler, _end_of, _summary
 from snakemake_logger_plugin_headsweep.pace import Pace, Planned, expected
 from snakemake_logger_plugin_headsweep.screen import Screen

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headsweep.files import paths, tables
 from headsweep.errors import TableError
+from headsweep.files import paths, tables
 from headsweep.files.record import (
     Stopwatch,
     checked_file,

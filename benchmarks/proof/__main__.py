@@ -12,19 +12,20 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from headsweep.files import paths
+from benchmarks.proof.judging import Line, judge, read
+from benchmarks.proof.planting import CONFIG, RUN, opened, plant
 from headsweep.arguments import count, seed
 from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
+from headsweep.files import paths
+from headsweep.files.record import read_text
 from headsweep.machine.host import host_cores
 from headsweep.store.revisions import resolve
-from benchmarks.proof.judging import Line, judge, read
-from benchmarks.proof.planting import CONFIG, RUN, opened, plant
-from headsweep.files.record import read_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the proof; return 0 if every line of `benchmarks.proof.judging.judge` is right, or else 1.
+    """Run the proof; return 0 if every line of `benchmarks.proof.judging.judge` is right, or else
+    1.
 
     The run must name the sabotaged head and no other in that model, measure a large enough cost of
     the sabotage and gain without it, show that SPRINT beats what ignores the question, and rank the

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.files import paths
-from headsweep.results.facts import read_csv, rows_of
-from headsweep.results.gains import HEADS, shown
-from headsweep.config import Config
-from headsweep.store.layout import Store
 from benchmarks.proof.planting import COINS, EXPERTS, SABOTAGED, WHOLE
 from benchmarks.proof.sabotage import LEAST
-from headsweep.files.safe_files import read_table
+from headsweep.config import Config
 from headsweep.experiments.sprint.evaluation import MEAN, SHUFFLED
 from headsweep.experiments.sprint.methods import COVER, SPRINT
+from headsweep.files import paths
+from headsweep.files.safe_files import read_table
 from headsweep.files.tables import QUESTIONS, RANKING
+from headsweep.results.facts import read_csv, rows_of
+from headsweep.results.gains import HEADS, shown
+from headsweep.store.layout import Store
 from headsweep.text import points
 
 NAMED = 6

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.proof.sabotage import SOURCE, Saboteur
+from benchmarks.proof.worlds import Outcomes, experts
+from headsweep.answers import prepare
 from headsweep.benchmarks.generated import generate
 from headsweep.config import Config, Decoding, parse
 from headsweep.errors import ConfigError
-from headsweep.answers import prepare
-from headsweep.store.batches import PlannedBatch, batches
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store, mark_version
-from benchmarks.proof.sabotage import SOURCE, Saboteur
-from benchmarks.proof.worlds import Outcomes, experts
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import write_json, write_table
 from headsweep.files.tables import ANSWERS, QUESTIONS
+from headsweep.store.batches import PlannedBatch, batches
+from headsweep.store.layout import Store, mark_version
+from headsweep.store.revisions import resolve
 
 RUN = "proof"
 WHOLE, SABOTAGED, EXPERTS = "whole", "sabotaged", "experts"

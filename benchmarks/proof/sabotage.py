@@ -16,11 +16,11 @@ import pandas as pd
 import torch
 from jaxtyping import Int
 
+from headsweep.answers.worker import Worker
 from headsweep.choices import BenchmarkGrader
 from headsweep.config import Decoding
-from headsweep.errors import ModelError
 from headsweep.engine.unit import Unit
-from headsweep.answers.worker import Worker
+from headsweep.errors import ModelError
 from headsweep.grading.matrix import accuracy_matrix, grade_answers
 from headsweep.models.load import load_model
 from headsweep.models.source import tokenizer_files

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from headsweep.experiments.athena.equations import bracketed, evaluate, parse
-from headsweep.experiments.athena.problems import read
 from headsweep.config.solvers import FETCH, WordProblems
 from headsweep.errors import BenchmarkError
+from headsweep.experiments.athena.equations import bracketed, evaluate, parse
+from headsweep.experiments.athena.problems import read
 from headsweep.store.revisions import check_revision
 
 PROBLEM = """<Problem ID="{id}" Grade="1"><Body>{body}</Body><Question>{question}</Question>

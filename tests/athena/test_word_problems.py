@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headsweep.config import parse as parse_config
+from headsweep.config.solvers import Partition, WordProblems
+from headsweep.errors import BenchmarkError
 from headsweep.experiments.athena import problems as source
 from headsweep.experiments.athena.equations import NUMBER, Problem, evaluate, infix, parse
 from headsweep.experiments.athena.expressions import harvest, schedule
@@ -21,12 +24,9 @@ from headsweep.experiments.athena.problems import (
     stratum,
 )
 from headsweep.experiments.athena.solver import lenient, strict
-from headsweep.config import parse as parse_config
-from headsweep.config.solvers import Partition, WordProblems
-from headsweep.errors import BenchmarkError
-from headsweep.store.layout import Store
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import PROBLEMS
+from headsweep.store.layout import Store
 
 CHINESE = {
     "id": "7",

@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 
 import simulation
-from headsweep.files import paths
+from headsweep.cli.compare import compare
 from headsweep.cli.main import main
 from headsweep.config import parse
+from headsweep.files import paths
 from headsweep.files.safe_files import read_table, write_json, write_table
 from headsweep.files.tables import GRADED
-from headsweep.cli.compare import compare
 from headsweep.results.run import find
 
 POOL = {"layers": [2, 5], "heads": [0, 3, 5]}

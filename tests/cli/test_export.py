@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 import simulation
-from headsweep.files import paths
+from headsweep.cli import export as tool
 from headsweep.cli.main import main
 from headsweep.config import parse
 from headsweep.errors import ConfigError
-from headsweep.store.revisions import resolve
+from headsweep.files import paths
 from headsweep.files.record import RECORD, Stopwatch, checked_file, write_record
 from headsweep.files.safe_files import read_table, write_json
 from headsweep.files.tables import QUESTIONS
-from headsweep.cli import export as tool
+from headsweep.store.revisions import resolve
 
 
 @pytest.fixture(scope="module")

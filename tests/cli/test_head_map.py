@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from headsweep.cli.main import main
 from headsweep.cli import commands
+from headsweep.cli.main import main
 
 
 @pytest.mark.parametrize(

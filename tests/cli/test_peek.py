@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headsweep.cli import main as cli
-from headsweep.files import paths
-from headsweep.config import parse
-from headsweep.store import journal
 from headsweep.answers import prepare, worker
-from headsweep.files.locks import Locks
 from headsweep.answers.work import Work
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store, mark_version
+from headsweep.cli import main as cli
+from headsweep.config import parse
+from headsweep.files import paths
+from headsweep.files.locks import Locks
 from headsweep.files.record import Stopwatch
 from headsweep.files.safe_files import read_table, write_json
-from headsweep.statistics.anytime import anytime_interval
 from headsweep.files.tables import QUESTIONS
+from headsweep.statistics.anytime import anytime_interval
+from headsweep.store import journal
+from headsweep.store.layout import Store, mark_version
+from headsweep.store.revisions import resolve
 from headsweep.variants import BASE, Variant
 from mini import REASONER
 from processes import python
@@ -303,7 +303,7 @@ def test_a_damaged_table_is_named(interrupted, capsys):
 
 
 def test_a_look_from_elsewhere_imports_no_torch(interrupted, tmp_path):
-    code = "import sys; from headsweep.cli.main import main as cli; status = cli.main(['peek', sys.argv[1]]); "
+    code = "import sys; from headsweep.cli.main import main; status = main(['peek', sys.argv[1]]); "
     code += "sys.exit(status or 'torch' in sys.modules)"
     (elsewhere := tmp_path / "elsewhere").mkdir()
     said = python("-c", code, tmp_path / "results/mini", cwd=elsewhere)

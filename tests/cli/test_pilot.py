@@ -7,16 +7,16 @@ import yaml
 
 from example_config import VALUES as EXAMPLE
 from headsweep.cli import main as cli
-from headsweep.config import parse
-from headsweep.errors import EngineError
-from headsweep.workflow import preflight
-from headsweep.store.batches import batches
-from headsweep.workflow.detectable_gain import Rates
-from headsweep.store.pilot_settings import settings_file, unpiloted
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store, check_version
 from headsweep.cli import pilot
 from headsweep.cli.trial import Trial
+from headsweep.config import parse
+from headsweep.errors import EngineError
+from headsweep.store.batches import batches
+from headsweep.store.layout import Store, check_version
+from headsweep.store.pilot_settings import settings_file, unpiloted
+from headsweep.store.revisions import resolve
+from headsweep.workflow import preflight
+from headsweep.workflow.detectable_gain import Rates
 from mini import REASONER
 
 VALUES = yaml.safe_load(

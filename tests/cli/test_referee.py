@@ -13,14 +13,14 @@ import pytest
 from scipy import stats
 
 import headsweep
-from headsweep.results.facts import Source
-from headsweep.results.systems import of_pairs
+from headsweep.cli.compare_answers import ReadingRules, named, read_answers
 from headsweep.cli.main import main
 from headsweep.errors import ConfigError, TableError
 from headsweep.grading import pool
 from headsweep.page.comparison import told_of_best, told_of_pairs
+from headsweep.results.facts import Source
+from headsweep.results.systems import of_pairs
 from headsweep.statistics.power import smallest_gain
-from headsweep.cli.compare_answers import ReadingRules, named, read_answers
 from processes import python
 
 LOGS = Path(__file__).with_name("lm_eval")

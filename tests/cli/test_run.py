@@ -5,8 +5,8 @@ from pathlib import Path
 import headsweep
 import simulation
 from headsweep.config import parse
-from headsweep.store.layout import mark_version
 from headsweep.files.safe_files import write_json
+from headsweep.store.layout import mark_version
 
 
 def test_a_run_is_found_from_within_and_its_store_too(tmp_path, monkeypatch):

@@ -9,16 +9,16 @@ import pytest
 
 from example_config import STUDIES, VALUES, changed
 from headsweep.cli import main as cli
-from headsweep.files import paths
+from headsweep.cli.store_files import STORE, TRASH, contents, files_of
 from headsweep.config import parse
 from headsweep.errors import ConfigError
-from headsweep.store.batches import arm_files, arms
-from headsweep.store.keys import split_key
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store, check_version, mark_version
+from headsweep.files import paths
 from headsweep.files.safe_files import atomic, write_table
 from headsweep.files.tables import ANSWERS, OUTCOMES
-from headsweep.cli.store_files import STORE, TRASH, contents, files_of
+from headsweep.store.batches import arm_files, arms
+from headsweep.store.keys import split_key
+from headsweep.store.layout import Store, check_version, mark_version
+from headsweep.store.revisions import resolve
 
 
 @pytest.fixture(autouse=True)

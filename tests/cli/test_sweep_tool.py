@@ -14,14 +14,14 @@ from transformers import GenerationConfig
 from transformers import PreTrainedTokenizerFast as Fast
 
 import headsweep
+from headsweep.answers import client, prepare
+from headsweep.cli import commands
 from headsweep.cli import main as cli
+from headsweep.cli.without_snakemake import described_questions
 from headsweep.config import SYSTEM_PROMPT
 from headsweep.errors import ConfigError, EngineError
-from headsweep.answers import client, prepare
 from headsweep.files.record import record_path
-from headsweep.cli import commands
 from headsweep.results.run import Run
-from headsweep.cli.without_snakemake import described_questions
 
 HEAD_DIM = 8
 NEW_TOKENS = 5
@@ -189,7 +189,13 @@ def test_prompts_that_are_too_long_are_all_named_before_the_first_answer(swept, 
     rows = (swept[0] / "mine.csv").read_text().splitlines()
     long = [f"{'7 ' * 3000},1,kind 0"] * 2
     (tmp_path / "long.csv").write_text("\n".join([*rows, *long]) + "\n")
-    commands = [*swept[1], "--benchmark", str(tmp_path / "long.csv"), "--out", str(tmp_path / "out")]
+    commands = [
+        *swept[1],
+        "--benchmark",
+        str(tmp_path / "long.csv"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert cli.main(commands) != 0
     said = capsys.readouterr().err
     assert re.search(r"prompts of 2 questions have \d+ tokens or more, .*: 000020, 000021", said)

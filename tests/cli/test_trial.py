@@ -9,17 +9,17 @@ from types import MappingProxyType
 import pytest
 import yaml
 
-from headsweep.config import parse
-from headsweep.errors import EngineError, ModelError
-from headsweep.engine import check
-from headsweep.engine.requests import Answer
-from headsweep.store.batches import batches
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store
-from headsweep.files.tables import QUESTIONS
 from headsweep.cli import pilot
 from headsweep.cli import trial as trials
 from headsweep.cli.without_snakemake import prepared
+from headsweep.config import parse
+from headsweep.engine import check
+from headsweep.engine.requests import Answer
+from headsweep.errors import EngineError, ModelError
+from headsweep.files.tables import QUESTIONS
+from headsweep.store.batches import batches
+from headsweep.store.layout import Store
+from headsweep.store.revisions import resolve
 from headsweep.variants import BASE
 from mini import REASONER
 

@@ -1,12 +1,12 @@
 import pytest
 
+from headsweep.cli import solve
+from headsweep.cli.solve import Solved, Solver, count_votes, to_json, to_text
 from headsweep.config import Decoding
 from headsweep.errors import ConfigError
 from headsweep.grading import pool
 from headsweep.grading.graders import GRADERS, Grader
 from headsweep.grading.pool import read_texts
-from headsweep.cli import solve
-from headsweep.cli.solve import Solved, Solver, count_votes, to_json, to_text
 from headsweep.variants import Variant
 
 HEADS = ["L03H01", "L00H05", "L02H02", "L01H04", "L02H00"]

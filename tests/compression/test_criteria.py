@@ -14,6 +14,8 @@ from small import certain_solver, same, weights
 from tiny_models import named, wide
 from torch.nn.utils.rnn import pad_sequence
 
+from headsweep.config.compression import Compression, Importance
+from headsweep.errors import ModelError
 from headsweep.experiments.athena.generated import generate
 from headsweep.experiments.compression.calibration import calibrate, row_batches, weight_norms
 from headsweep.experiments.compression.choice import heads_at, heads_due, lowest_heads
@@ -24,8 +26,6 @@ from headsweep.experiments.compression.criteria import (
     head_scores,
     mixed,
 )
-from headsweep.config.compression import Compression, Importance
-from headsweep.errors import ModelError
 from headsweep.models.geometry import AttentionLayer, HeadGeometry, evaluating, find_heads
 from headsweep.models.learner import eager_attention
 from headsweep.models.masks import edited_weights

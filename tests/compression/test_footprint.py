@@ -13,22 +13,22 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForSequenceClassification
 
 from example_config import config
+from headsweep.config import Study
+from headsweep.config.compression import Compression, Importance
 from headsweep.experiments.athena.encoders import word_tokenizer
 from headsweep.experiments.compression import savings
 from headsweep.experiments.compression.arm_measurements import narrowed, relative
 from headsweep.experiments.compression.calibration import calibrate
 from headsweep.experiments.compression.decoder import Question, TokenizedQuestion
 from headsweep.experiments.compression.distillation import distilled, frozen
-from headsweep.config import Study
-from headsweep.config.compression import Compression, Importance
+from headsweep.experiments.reasoner import Settings
 from headsweep.models.checkpoints import Pruning, save_pruned
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import quantised
 from headsweep.models.load import load_checkpoint
 from headsweep.models.removal import remove_heads
-from headsweep.workflow.memory import scoring_memory, training_memory
-from headsweep.experiments.reasoner import Settings
 from headsweep.variants import Variant
+from headsweep.workflow.memory import scoring_memory, training_memory
 
 TOKENS, WIDTH, INNER = 7, 48, 56
 QWEN2 = wide("Qwen2", head_dim=8, tie_word_embeddings=True)

@@ -12,6 +12,9 @@ from accelerate.state import AcceleratorState
 from small import SMALL, certain_solver, same, weights
 from torch.distributions import Bernoulli, Categorical, kl_divergence
 
+from headsweep.config.compression import Distillation
+from headsweep.config.solvers import Partition, Solver, Training
+from headsweep.errors import ModelError
 from headsweep.experiments.athena.generated import generate
 from headsweep.experiments.athena.problems import divide
 from headsweep.experiments.athena.solver import MathSolver, new_solver
@@ -23,9 +26,6 @@ from headsweep.experiments.compression.distillation import (
     without_attention_dropout,
 )
 from headsweep.experiments.compression.training import TrainingCallback, task, train
-from headsweep.config.compression import Distillation
-from headsweep.config.solvers import Partition, Solver, Training
-from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import JudgedAnswer, copied, eager_attention, shares
 from headsweep.models.removal import remove_heads

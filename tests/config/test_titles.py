@@ -7,10 +7,10 @@ from snakemake.exceptions import WorkflowError
 from example_config import SHIPPED, STUDIES, changed
 from headsweep.cli import main as cli
 from headsweep.config import EXPERIMENTS, load, parse
-from headsweep.errors import ConfigError
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import write_config
 from headsweep.config.titles import check_titles, title, titles
+from headsweep.errors import ConfigError
+from headsweep.store.layout import write_config
+from headsweep.store.revisions import resolve
 from headsweep.workflow.session import checked
 from mini import MINIATURE, ROOT
 

@@ -13,10 +13,10 @@ import tiny_models
 
 from headsweep import config
 from headsweep.files import paths
-from headsweep.models.load import load_tokenizer
-from headsweep.store.keys import key
 from headsweep.files.safe_files import write_json, write_table
 from headsweep.files.tables import QUESTIONS
+from headsweep.models.load import load_tokenizer
+from headsweep.store.keys import key
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import inline
-from headsweep.errors import EngineError
 from headsweep.answers import activations, exclusive, worker
+from headsweep.answers.work import Work
 from headsweep.engine import devices
 from headsweep.engine.devices import Device
-from headsweep.answers.work import Work
+from headsweep.errors import EngineError
 from headsweep.files.tables import ACTIVATIONS
 from headsweep.variants import BASE
 from processes import wait_until

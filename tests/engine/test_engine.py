@@ -17,21 +17,21 @@ from transformers import (
 )
 
 import inline
-from headsweep.config import Decoding
-from headsweep.errors import ModelError, TableError
 from headsweep.answers import activations
+from headsweep.answers.work import Work
+from headsweep.config import Decoding
 from headsweep.engine import attention, weights
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.engine import Answer, Engine, Request
 from headsweep.engine.operators import PLAIN
 from headsweep.engine.sampling import candidates, sample, uniforms
 from headsweep.engine.sizing import fitting_rows
-from headsweep.answers.work import Work
+from headsweep.errors import ModelError, TableError
+from headsweep.files.record import read_record
+from headsweep.files.tables import ACTIVATIONS
 from headsweep.models.geometry import find_heads
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights, variant_masks
-from headsweep.files.record import read_record
-from headsweep.files.tables import ACTIVATIONS
 from headsweep.variants import BASE, Variant
 
 LENGTHS = (3, 29, 5, 17, 2, 11, 23, 1, 7)

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from example_config import STUDIES, changed, config
-from headsweep.models import embeddings
-from headsweep.experiments.compression import arm_jobs, arm_measurements
-from headsweep.config import parse
-from headsweep.errors import ModelError
-from headsweep.engine import devices
 from headsweep.answers import exclusive, prepare
+from headsweep.config import parse
+from headsweep.engine import devices
 from headsweep.engine.devices import Device
+from headsweep.errors import ModelError
+from headsweep.experiments.compression import arm_jobs, arm_measurements
+from headsweep.models import embeddings
 from headsweep.store.batches import arms, solvers
 from headsweep.store.layout import Store
 

@@ -12,19 +12,19 @@ import pytest
 
 import inline
 from comparing import check, same_answers
-from headsweep.files import paths
-from headsweep.config import Sweep
-from headsweep.store import journal
-from headsweep.files.locks import Locks
-from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.answers.schedule import Schedule
 from headsweep.answers.work import Work
-from headsweep.store.hard_links import link_finished, unlink_finished
-from headsweep.store.layout import Store, journal_files
+from headsweep.benchmarks.prompts import encode_prompt
+from headsweep.cli import without_snakemake
+from headsweep.config import Sweep
+from headsweep.files import paths
+from headsweep.files.locks import Locks
 from headsweep.files.record import record_path
 from headsweep.files.safe_files import read_table, write_table
 from headsweep.files.tables import ANSWERS, QUESTIONS
-from headsweep.cli import without_snakemake
+from headsweep.store import journal
+from headsweep.store.hard_links import link_finished, unlink_finished
+from headsweep.store.layout import Store, journal_files
 from headsweep.variants import BASE, Variant
 from headsweep.workflow import jobs
 

@@ -27,7 +27,6 @@ from test_verify import VARIANTS, build, plan
 from torch import nn
 
 from headsweep.config import Decoding
-from headsweep.errors import ModelError
 from headsweep.engine import batch, check, decoder, engine, sampling, vllm_ranks, weights
 from headsweep.engine.attention import dense
 from headsweep.engine.batch import DecodingBatch
@@ -41,6 +40,7 @@ from headsweep.engine.sizing import fitting_rows, rows_of
 from headsweep.engine.vllm import VllmModel
 from headsweep.engine.vllm_ranks import LayerEdit, RankLayers
 from headsweep.engine.weights import Weights, fast_linear
+from headsweep.errors import ModelError
 from headsweep.models.geometry import AttentionLayer, HeadGeometry
 from headsweep.variants import BASE, Variant, numeric
 

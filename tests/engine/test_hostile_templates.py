@@ -6,10 +6,10 @@ from datetime import datetime
 import pytest
 import tiny_models
 
-from headsweep.machine import limited
+from headsweep.benchmarks.prompts import check_prompts, check_reading, prompt_text
 from headsweep.config import Decoding
 from headsweep.errors import BenchmarkError, ModelError
-from headsweep.benchmarks.prompts import check_prompts, check_reading, prompt_text
+from headsweep.machine import limited
 from headsweep.machine.limited import within_limits
 from headsweep.models import chat_templates
 from headsweep.models.load import load_tokenizer

@@ -18,25 +18,25 @@ from test_engine import (
     requests,
 )
 
-from headsweep.files import paths
-from headsweep.config import Decoding
-from headsweep.errors import TableError
-from headsweep.engine import check, engine
-from headsweep.store import journal
 from headsweep.answers import worker
+from headsweep.answers.schedule import Schedule
+from headsweep.answers.work import Work
+from headsweep.config import Decoding
+from headsweep.engine import check, engine
 from headsweep.engine.attention import dense
 from headsweep.engine.check import Check
 from headsweep.engine.decoder import Decoder
 from headsweep.engine.engine import Engine
 from headsweep.engine.in_progress import RowsInProgress
-from headsweep.files.locks import Locks
 from headsweep.engine.requests import Request, Row
-from headsweep.answers.schedule import Schedule
 from headsweep.engine.unit import Begun
-from headsweep.answers.work import Work
-from headsweep.store.layout import journal_files
+from headsweep.errors import TableError
+from headsweep.files import paths
+from headsweep.files.locks import Locks
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import ANSWERS
+from headsweep.store import journal
+from headsweep.store.layout import journal_files
 from headsweep.variants import BASE, Variant
 
 SAMPLING = {"temperature": 0.9, "top_k": 20, "top_p": 0.9, "samples": 3, "seed": 7}

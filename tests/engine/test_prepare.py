@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from example_config import VALUES, changed
-from headsweep.files import paths
+from headsweep.answers import prepare
+from headsweep.cli import without_snakemake
 from headsweep.config import parse
 from headsweep.errors import ModelError
-from headsweep.answers import prepare
-from headsweep.models import source
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.record import first_damaged_file, record_path
 from headsweep.files.safe_files import write_json
-from headsweep.cli import without_snakemake
+from headsweep.models import source
+from headsweep.store.layout import Store
+from headsweep.store.revisions import resolve
 
 MODEL = "tiny"
 

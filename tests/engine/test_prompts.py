@@ -4,9 +4,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from headsweep.benchmarks.prompts import encode_prompt, prompt_text
 from headsweep.config import SYSTEM_PROMPT, Decoding
 from headsweep.errors import BenchmarkError
-from headsweep.benchmarks.prompts import encode_prompt, prompt_text
 
 QUESTION = r"What is \frac{1}{2} of {system}?"
 TURNS = (

@@ -25,24 +25,24 @@ import pytest
 import forked
 import inline
 from comparing import check, same_answers
-from headsweep.cli import main as cli
-from headsweep.files import paths
-from headsweep.config import Sweep
-from headsweep.errors import ConfigError, EngineError
 from headsweep.answers import client, job_request, server, sockets, worker
-from headsweep.engine import devices
-from headsweep.store import journal
-from headsweep.engine.batch import DecodingBatch
 from headsweep.answers.job_request import JobRequest
-from headsweep.files.locks import Locks
 from headsweep.answers.schedule import Schedule
 from headsweep.answers.work import Work
-from headsweep.store.keys import key
-from headsweep.store.layout import mark_version, write_config
+from headsweep.cli import main as cli
+from headsweep.cli.without_snakemake import answer
+from headsweep.config import Sweep
+from headsweep.engine import devices
+from headsweep.engine.batch import DecodingBatch
+from headsweep.errors import ConfigError, EngineError
+from headsweep.files import paths
+from headsweep.files.locks import Locks
 from headsweep.files.record import record_path
 from headsweep.files.safe_files import read_table, write_json
 from headsweep.files.tables import ANSWERS
-from headsweep.cli.without_snakemake import answer
+from headsweep.store import journal
+from headsweep.store.keys import key
+from headsweep.store.layout import mark_version, write_config
 from headsweep.variants import BASE, Variant
 from processes import alive, python, wait_until, working_in
 
@@ -279,7 +279,7 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     run(served, BASE)
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 1)  # none with one core
     code = (
-        "import sys; from headsweep.cli.main import main as cli; status = cli.main(sys.argv[1:]); "
+        "import sys; from headsweep.cli import main as cli; status = cli.main(sys.argv[1:]); "
         "print(status, *sorted(sys.modules))"
     )
     given = {"config": config, **keys, "variant": HEADS[0], "cores": 2}

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from headsweep.errors import ConfigError, EngineError
 from headsweep.answers import client, sockets
-from headsweep.files.locks import Locks
 from headsweep.cli.store import refuse_while_running
+from headsweep.errors import ConfigError, EngineError
+from headsweep.files.locks import Locks
 from processes import python
 
 STOPPING = "from headsweep.answers import client; print(client.stop(), flush=True)"

@@ -13,16 +13,15 @@ import pytest
 import forked
 import inline
 from comparing import check, same_answers
-from headsweep.files import paths
+from headsweep.answers import client, schedule
+from headsweep.answers.work import Work
 from headsweep.config import Sweep
 from headsweep.errors import EngineError
-from headsweep.answers import client, schedule
-from headsweep.store import journal
+from headsweep.files import paths
 from headsweep.files.locks import Locks
-from headsweep.answers.work import Work
-from headsweep.store import batches
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ANSWERS
+from headsweep.store import batches, journal
 from hosts import Host
 from processes import wait_until
 

@@ -23,13 +23,13 @@ from test_engine import (
 )
 from transformers.pytorch_utils import Conv1D
 
+from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import Decoding
 from headsweep.engine import batch, check
 from headsweep.engine.attention import Slots, dense
 from headsweep.engine.check import in_float32
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.engine import Engine, Request, rows_together
-from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_model
 from headsweep.models.masks import edited_weights

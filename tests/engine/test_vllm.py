@@ -14,16 +14,16 @@ import torch
 from test_engine import assert_alike, random_prompts
 
 from comparing import NEAR_TIE
-from headsweep.files import paths
-from headsweep.config import Decoding, parse
-from headsweep.errors import ConfigError, ModelError
 from headsweep.answers import worker
+from headsweep.config import Decoding, parse
 from headsweep.engine.devices import visible_devices
 from headsweep.engine.engine import Answer, Engine, Request
+from headsweep.errors import ConfigError, ModelError
+from headsweep.files import paths
 from headsweep.models.load import load_model
-from headsweep.workflow.preflight import check_devices
 from headsweep.store.layout import Store
 from headsweep.variants import BASE, Variant, heads
+from headsweep.workflow.preflight import check_devices
 
 VARIANTS = (
     BASE,

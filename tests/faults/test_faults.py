@@ -20,12 +20,12 @@ from pathlib import Path
 import psutil
 
 from comparing import assert_same
-from headsweep.files import paths
 from headsweep.config import parse
 from headsweep.errors import TableError
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.record import RECORD, checked_file, find_record, read_facts
+from headsweep.store.layout import Store
+from headsweep.store.revisions import resolve
 from mini import MINIATURE, REASONER, Snakemake, left_over
 from processes import working_in
 

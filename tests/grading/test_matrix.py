@@ -11,9 +11,12 @@ import pandas as pd
 import pytest
 
 from example_config import VALUES
-from headsweep.files import tables
+from headsweep.cli.solve import count_votes
 from headsweep.config import parse
 from headsweep.errors import TableError
+from headsweep.files import tables
+from headsweep.files.safe_files import read_table, write_table
+from headsweep.files.tables import ACCURACY, ANSWERS
 from headsweep.grading import distinct, pool, process
 from headsweep.grading.extraction import gradable
 from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader, read
@@ -21,9 +24,6 @@ from headsweep.grading.matrix import _right, accuracy_matrix, grade, grade_answe
 from headsweep.grading.pool import Limits, read_texts
 from headsweep.store.batches import PlannedBatch, batches
 from headsweep.store.layout import Store
-from headsweep.files.safe_files import read_table, write_table
-from headsweep.files.tables import ACCURACY, ANSWERS
-from headsweep.cli.solve import count_votes
 from headsweep.variants import BASE, Variant
 
 EQUAL = {

@@ -8,13 +8,20 @@ import pandas as pd
 import pytest
 
 import simulation
-from headsweep.files import paths
-from headsweep.results.verdicts import verdicts
+from headsweep.cli.store_files import files_of
 from headsweep.config import parse
 from headsweep.errors import ConfigError, TableError
-from headsweep.page.figures.draw import draw
 from headsweep.experiments.maps.table import write_tables
+from headsweep.files import paths
+from headsweep.files.record import Stopwatch, rewrite_checksums, write_record
+from headsweep.files.safe_files import read_table, write_csv, write_table
+from headsweep.files.tables import ACCURACY, GRADIENTS, SCORES
+from headsweep.page.blocks import Section
+from headsweep.page.figures.draw import draw
+from headsweep.page.map_section import mapped
+from headsweep.results.verdicts import verdicts
 from headsweep.store.batches import batches, pool
+from headsweep.store.layout import Store
 from headsweep.store.map_scores import (
     find_map,
     map_heads,
@@ -24,14 +31,7 @@ from headsweep.store.map_scores import (
     unchanged,
 )
 from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch, rewrite_checksums, write_record
-from headsweep.page.blocks import Section
-from headsweep.page.map_section import mapped
-from headsweep.files.safe_files import read_table, write_csv, write_table
-from headsweep.files.tables import ACCURACY, GRADIENTS, SCORES
 from headsweep.text import nats
-from headsweep.cli.store_files import files_of
 
 HELPS = "L02H05"
 MATTERS = "L05H01"

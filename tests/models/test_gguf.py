@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFWriter, dequantize
 
+from headsweep.benchmarks.prompts import prompt_text
 from headsweep.config import Decoding, parse
 from headsweep.errors import ConfigError, ModelError
-from headsweep.benchmarks.prompts import prompt_text
 from headsweep.models import gguf, source
 from headsweep.models.checkpoints import stated_config
 from headsweep.models.load import load_model

@@ -20,14 +20,14 @@ from safetensors.torch import load_file, save_file
 from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoModelForCausalLM, BertTokenizerFast, PreTrainedTokenizerFast
 
+from headsweep.config import Model
+from headsweep.config.solvers import Encoder, Solver
+from headsweep.errors import ModelError
 from headsweep.experiments.athena.encoders import word_tokenizer
 from headsweep.experiments.athena.equations import NUMBER
 from headsweep.experiments.athena.generated import generate
 from headsweep.experiments.athena.solver import new_solver
-from headsweep.config import Model
-from headsweep.config.solvers import Encoder, Solver
 from headsweep.models.embeddings import embed, fetch_embedder, load_embedder
-from headsweep.errors import ModelError
 from headsweep.models.load import load_checkpoint, load_encoder, load_model
 from headsweep.models.source import (
     check_folder,

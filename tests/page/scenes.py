@@ -6,16 +6,16 @@ import pandas as pd
 from scipy.stats import norm
 
 import simulation
+from headsweep.config import parse
 from headsweep.files import paths
+from headsweep.files.record import Stopwatch, rewrite_checksums, write_record
+from headsweep.files.safe_files import write_csv, write_table
+from headsweep.files.tables import CURVES
+from headsweep.page.page_tables import PAGE_TABLES
 from headsweep.results import jobs
 from headsweep.results.facts import Source
 from headsweep.results.verdicts import verdicts
-from headsweep.config import parse
 from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch, rewrite_checksums, write_record
-from headsweep.page.page_tables import PAGE_TABLES
-from headsweep.files.safe_files import write_csv, write_table
-from headsweep.files.tables import CURVES
 
 
 def filled():

@@ -8,15 +8,15 @@ import pytest
 from scipy.stats import norm
 
 import simulation
-from headsweep.files import paths
-from headsweep.results.advice import of_frontier
-from headsweep.results.verdicts import verdicts
 from headsweep.config import parse
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.safe_files import write_csv
 from headsweep.page.blocks import Section
 from headsweep.page.sections import families
-from headsweep.files.safe_files import write_csv
+from headsweep.results.advice import of_frontier
+from headsweep.results.verdicts import verdicts
+from headsweep.store.layout import Store
 
 BASE_TOKENS, BUDGET = 50, 4
 # Tokens of an answer, and how many answers the curve has; the nearest to 200 tokens are

@@ -9,18 +9,18 @@ import pandas as pd
 import pytest
 
 import simulation
-from headsweep.files import paths
-from headsweep.results.facts import Cell, Source
 from headsweep.config import parse
 from headsweep.errors import TableError
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.page.blocks import Section, _smaller, fill, marks
 from headsweep.page.declarations import Marks
 from headsweep.page.head_grid import placed
-from headsweep.page.report import _versions
 from headsweep.page.page_tables import PAGE_TABLES
+from headsweep.page.report import _versions
 from headsweep.page.sections import look_alikes, sampling
 from headsweep.page.svg import Scale, strip
+from headsweep.results.facts import Cell, Source
+from headsweep.store.layout import Store
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ import pytest
 import simulated_studies
 import simulation
 from headsweep.files import paths
+from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.safe_files import write_csv
+from headsweep.page.blocks import Section
+from headsweep.page.compression_section import compression
 from headsweep.results import jobs
 from headsweep.results.facts import Source
 from headsweep.results.verdicts import verdicts
 from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch, write_record
-from headsweep.page.blocks import Section
-from headsweep.page.compression_section import compression
-from headsweep.files.safe_files import write_csv
 
 OF_MODEL = {"solver": None, "data": None, "model": "reasoner"}
 OF_MODEL |= {"train": "math_train", "test": "math_test", "seeds": [2], "int8": []}

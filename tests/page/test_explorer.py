@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 
 import simulation
-from headsweep.files import paths
-from headsweep.results import jobs
 from headsweep.config import parse
 from headsweep.config.experiments import TopHeads
-from headsweep.store.batches import batches
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.record import rewrite_checksums
-from headsweep.page import explorer, head_grid
-from headsweep.page.report import write_report
 from headsweep.files.safe_files import read_table, write_table
 from headsweep.files.tables import ANSWERS
+from headsweep.page import explorer, head_grid
+from headsweep.page.report import write_report
+from headsweep.results import jobs
+from headsweep.store.batches import batches
+from headsweep.store.layout import Store
 from headsweep.text import points
 
 # Markup, ends of script, direction marks, escapes, a null byte and a quote.

@@ -16,9 +16,9 @@ from sklearn.decomposition import PCA
 
 import simulated_studies
 import simulation
-from headsweep.results.gains import controls
-from headsweep.results.published import LAYERS, head_pruning, is_printed
 from headsweep.config import load
+from headsweep.experiments.maps.outcomes import HEADS as OUTCOMES_OF_HEADS
+from headsweep.experiments.sprint.methods import ORACLE, RANDOM, SPRINT, is_sampling
 from headsweep.page.figures import style
 from headsweep.page.figures.curves import curves, frontier, losses, spaced
 from headsweep.page.figures.draw import SUFFIXES, draw_exhibit
@@ -26,9 +26,9 @@ from headsweep.page.figures.gains import levels, violins
 from headsweep.page.figures.heatmaps import agreement, heatmap, scored_map, space
 from headsweep.page.figures.shared import strongest
 from headsweep.page.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMNS
-from headsweep.experiments.maps.outcomes import HEADS as OUTCOMES_OF_HEADS
 from headsweep.results.exhibits import EMPTY, find_exhibit
-from headsweep.experiments.sprint.methods import ORACLE, RANDOM, SPRINT, is_sampling
+from headsweep.results.gains import controls
+from headsweep.results.published import LAYERS, head_pruning, is_printed
 from headsweep.text import points, short
 from headsweep.variants import BASE, heads
 

@@ -8,13 +8,13 @@ import pytest
 
 import simulation
 from headsweep.cli import main as cli
+from headsweep.cli import peek_page
 from headsweep.files import paths
-from headsweep.results.exhibits import RunFiles
-from headsweep.store.layout import Store
 from headsweep.files.record import read_text
 from headsweep.files.safe_files import write_json
 from headsweep.files.tables import ANSWERS, CURVES, STUDY_OUTCOMES
-from headsweep.cli import peek_page
+from headsweep.results.exhibits import RunFiles
+from headsweep.store.layout import Store
 from headsweep.variants import Variant
 
 FIRST = next(iter(simulation.whole().compressions))

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import simulation
-from headsweep.results.published import LAYERS, SIZES
 from headsweep.config import load
 from headsweep.page.printed import latex
 from headsweep.page.printed.exhibits import DOCUMENT, PRINTED
@@ -19,6 +18,7 @@ from headsweep.page.printed.figures import gains, heatmap, pass_at_n
 from headsweep.page.printed.job import write_printed
 from headsweep.page.printed.numbers import AS_PRINTED, CELLS, Numbers, numbers_of, published_numbers
 from headsweep.page.printed.tables import arms, head_pruning, mixtures, ratios, sizes, strata
+from headsweep.results.published import LAYERS, SIZES
 from simulation import PUBLISHED
 
 HOSTILE = (

@@ -8,21 +8,21 @@ import pandas as pd
 import pytest
 from scenes import change, lead, outcome, short_curves
 
-from headsweep.files import paths
-from headsweep.results.advice import of_selector
-from headsweep.results.comparisons import rival, with_rivals
-from headsweep.results.facts import FORMS, Source
 from headsweep.config import parse
-from headsweep.store.layout import Store
 from headsweep.config.titles import title
+from headsweep.experiments.sprint.methods import is_sampling
+from headsweep.files import paths
 from headsweep.files.record import rewrite_checksums
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import CURVES
 from headsweep.page.blocks import Section, fill
 from headsweep.page.sections import first_figure, luck
 from headsweep.page.svg import Scale
-from headsweep.files.safe_files import write_table
-from headsweep.experiments.sprint.methods import is_sampling
+from headsweep.results.advice import of_selector
+from headsweep.results.comparisons import rival, with_rivals
+from headsweep.results.facts import FORMS, Source
 from headsweep.statistics.power import questions_for
-from headsweep.files.tables import CURVES
+from headsweep.store.layout import Store
 
 
 def test_heads_at_random_are_compared_at_the_largest_number_of_answers_that_they_have(config):

@@ -19,6 +19,8 @@ from scipy.stats import binom, t
 
 import simulation
 from headsweep.files import paths
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import ACCURACY, GRADED
 from headsweep.results import jobs
 from headsweep.results.comparisons import Comparison, Together
 from headsweep.results.facts import Sentence, Source
@@ -27,8 +29,6 @@ from headsweep.results.map_verdicts import _ranks
 from headsweep.results.truncation import note
 from headsweep.results.verdicts import verdicts
 from headsweep.store.layout import Store
-from headsweep.files.safe_files import write_table
-from headsweep.files.tables import ACCURACY, GRADED
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "findings.txt"
 WORDS = 32  # of a line

@@ -11,12 +11,12 @@ import pytest
 from scipy.stats import beta
 
 import simulation
-from headsweep.results.gains import head_tests, shown
 from benchmarks.proof.worlds import coins, experts
 from headsweep.experiments.sprint import evaluation
 from headsweep.experiments.sprint.evaluation import MEAN, SHUFFLED
 from headsweep.experiments.sprint.methods import COVER, SPRINT
 from headsweep.experiments.sprint.rankers import greedy_cover
+from headsweep.results.gains import head_tests, shown
 from headsweep.statistics.answers import pass_at_n_ordered
 from headsweep.variants import BASE, heads
 from simulation import gaining

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headsweep.errors import ConfigError
 from benchmarks.proof.judging import Findings, judge
 from benchmarks.proof.planting import COINS, EXPERTS, SABOTAGED, SEALED, WHOLE, opened, plant
 from benchmarks.proof.worlds import coins, experts
+from headsweep.errors import ConfigError
 from headsweep.files.record import digest_of
 from headsweep.files.safe_files import write_json
 from simulation import gaining

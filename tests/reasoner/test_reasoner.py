@@ -11,14 +11,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from comparing import NEAR_TIE
 from headsweep.benchmarks import generated
+from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import SYSTEM_PROMPT, Decoding
 from headsweep.engine.engine import Engine, Request
-from headsweep.benchmarks.prompts import encode_prompt
-from headsweep.models.load import load_model
-from headsweep.models.source import fetch_model, fingerprint
 from headsweep.experiments import reasoner
 from headsweep.experiments.reasoner import _TOKENIZER_DOCUMENTS, ASSISTANT, END, PAD, USER
 from headsweep.files.record import checked_file, read_record
+from headsweep.models.load import load_model
+from headsweep.models.source import fetch_model, fingerprint
 
 SHAPE = {"layers": 2, "hidden": 44, "query_heads": 6, "kv_heads": 3, "head_dim": 8}
 SIZES = {"intermediate": 50, "vocabulary": 301}

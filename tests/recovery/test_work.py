@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headsweep.errors import ModelError
-from headsweep.files.record import Stopwatch
 from headsweep.experiments.recovery.work import Unfinished
+from headsweep.files.record import Stopwatch
 
 HOLDER = (
     "import sys, pathlib; from headsweep.files.locks import Locks; "

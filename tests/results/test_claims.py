@@ -13,7 +13,10 @@ from transformers import RobertaConfig, RobertaModel
 
 import example_config
 import simulation
+from headsweep.experiments.sprint.evaluation import DIVERSITY_COLUMNS
 from headsweep.files import paths
+from headsweep.files.safe_files import write_csv, write_table
+from headsweep.files.tables import ACCURACY
 from headsweep.results import compression_judges, judges, published
 from headsweep.results.claims import UNDECIDED, claims, judge
 from headsweep.results.evidence import viewpoints
@@ -32,9 +35,6 @@ from headsweep.results.published import (
 )
 from headsweep.store.batches import pool
 from headsweep.store.layout import Store
-from headsweep.files.safe_files import write_csv, write_table
-from headsweep.experiments.sprint.evaluation import DIVERSITY_COLUMNS
-from headsweep.files.tables import ACCURACY
 from simulation import PUBLISHED
 
 SMALL = "Qwen2.5-Math-1.5B-Instruct"

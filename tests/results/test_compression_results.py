@@ -7,6 +7,7 @@ import pytest
 
 import simulated_studies
 import simulation
+from headsweep.config.experiments import ARMS, BASELINE, METHOD
 from headsweep.results.compression_results import (
     AGAINST_TRAINED,
     TEST_TIME,
@@ -18,9 +19,8 @@ from headsweep.results.compression_results import (
 )
 from headsweep.results.compressions import COLUMNS, knee, tables, warnings
 from headsweep.results.published import conditions
-from headsweep.config.experiments import ARMS, BASELINE, METHOD
-from headsweep.store.layout import Store
 from headsweep.statistics.intervals import SeedBootstrap
+from headsweep.store.layout import Store
 from headsweep.text import percentage, points
 from simulation import PUBLISHED
 

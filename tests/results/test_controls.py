@@ -4,6 +4,11 @@ import pytest
 from scipy import stats
 
 import simulation
+from headsweep.errors import TableError
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import ACCURACY, ANSWERS
+from headsweep.page import blocks
+from headsweep.page.sweep_tables import TABLES
 from headsweep.results import truncation
 from headsweep.results.changes import failures
 from headsweep.results.facts import Source
@@ -17,13 +22,8 @@ from headsweep.results.gains import (
     shown,
     shown_by_cut_answers,
 )
-from headsweep.errors import TableError
-from headsweep.store.layout import Store
-from headsweep.page import blocks
-from headsweep.page.sweep_tables import TABLES
-from headsweep.files.safe_files import write_table
 from headsweep.statistics.intervals import paired_interval
-from headsweep.files.tables import ACCURACY, ANSWERS
+from headsweep.store.layout import Store
 from headsweep.variants import BASE, Variant, heads, numeric
 
 VARIANTS = [BASE, *heads([1, 3, 4], range(5))]

@@ -7,13 +7,13 @@ from scipy import stats
 
 import example_config
 import simulation
+from headsweep.config.experiments import changed
+from headsweep.config.questions import Published
+from headsweep.errors import TableError
 from headsweep.results import paper_differences
 from headsweep.results.facts import Cell, Source, cells_of, read_csv
 from headsweep.results.gains import cells
 from headsweep.results.published import EXHIBITS, SIZES, beside
-from headsweep.config.experiments import changed
-from headsweep.config.questions import Published
-from headsweep.errors import TableError
 from headsweep.statistics.intervals import wilson
 from headsweep.text import plain, points, wrapped
 from headsweep.variants import BASE, heads

@@ -8,16 +8,16 @@ import pytest
 
 import simulation
 from example_config import VALUES, changed
+from headsweep.config import parse
+from headsweep.config.titles import title
+from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.results import jobs
-from headsweep.config import parse
-from headsweep.errors import ConfigError
 from headsweep.store import chosen_heads
 from headsweep.store.batches import pool
-from headsweep.workflow.preflight import preflight
-from headsweep.store.revisions import resolve
 from headsweep.store.layout import Store
-from headsweep.config.titles import title
+from headsweep.store.revisions import resolve
+from headsweep.workflow.preflight import preflight
 
 CHOOSING = {"model": "reasoner", "questions": "math_train", "layers": [0, 2, 5]}
 CHOSEN = {**CHOOSING, "questions": "math_test", "heads": {"sweep": "train", "top": 2}}

@@ -8,12 +8,12 @@ import pytest
 from example_config import STUDIES, VALUES, changed
 from headsweep.config import parse
 from headsweep.errors import ConfigError
+from headsweep.files.tables import ACCURACY, ANSWERS, GRADED
 from headsweep.models.source import local_folder
 from headsweep.store.batches import all_arms, arms, batches, find, solvers
 from headsweep.store.keys import key, source_key, study_keys
-from headsweep.store.revisions import resolve
 from headsweep.store.layout import Store
-from headsweep.files.tables import ACCURACY, ANSWERS, GRADED
+from headsweep.store.revisions import resolve
 
 KINDS = {"model": "models", "questions": "questions", "data": "problems"}
 KINDS |= {"decoding": "decodings", "embedder": "embedders"}

@@ -5,12 +5,12 @@ import yaml
 
 from example_config import changed
 from headsweep.config import parse
+from headsweep.engine.rows_at_once import questions_of_unit
 from headsweep.errors import ConfigError, TableError
+from headsweep.files.record import Stopwatch
 from headsweep.machine import processors
 from headsweep.store.pilot_settings import settings_file, unpiloted, write_settings
 from headsweep.store.revisions import resolve
-from headsweep.engine.rows_at_once import questions_of_unit
-from headsweep.files.record import Stopwatch
 from mini import REASONER
 
 

@@ -13,22 +13,22 @@ from safetensors.torch import save_file
 from snakemake.exceptions import WorkflowError
 
 from example_config import STUDIES, VALUES, changed, config
-from headsweep.cli import main as cli
 from headsweep.benchmarks.sources import PINNED, file_revision
+from headsweep.cli import machine
+from headsweep.cli import main as cli
 from headsweep.config import parse
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
-from headsweep.models.source import BUILTIN, fingerprint
-from headsweep.machine import processors
-from headsweep.store import layout as store_of_run
-from headsweep.store.batches import batches
-from headsweep.store.map_scores import score_files
-from headsweep.workflow.preflight import check_devices, lacking, preflight
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store, mark_version
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import EMBEDDINGS, QUESTIONS, SOURCE
-from headsweep.cli import machine
+from headsweep.machine import processors
+from headsweep.models.source import BUILTIN, fingerprint
+from headsweep.store import layout as store_of_run
+from headsweep.store.batches import batches
+from headsweep.store.layout import Store, mark_version
+from headsweep.store.map_scores import score_files
+from headsweep.store.revisions import resolve
 from headsweep.workflow import session
+from headsweep.workflow.preflight import check_devices, lacking, preflight
 
 MATH_ROW = {"problem": "What is $1+1$?", "solution": "$\\boxed{2}$", "answer": "2"}
 MATH_ROW |= {"subject": "Algebra", "level": 1}

@@ -5,18 +5,18 @@ import pytest
 from example_config import STUDIES, VALUES, changed, config
 from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
+from headsweep.engine.rows_at_once import cpu_memory
 from headsweep.engine.weights import _COPIED_SHARE
-from headsweep.workflow import allocations, cost
 from headsweep.machine import processors
-from headsweep.models import footprint
-from headsweep.store.batches import PlannedBatch, batches, family_members, find_batch, placebos
-from headsweep.workflow.detectable_gain import Rates, detectable_gains
 from headsweep.machine.host import host_cores
+from headsweep.models import footprint
+from headsweep.statistics.power import questions_for, smallest_gain
+from headsweep.store.batches import PlannedBatch, batches, family_members, find_batch, placebos
+from headsweep.variants import BASE
+from headsweep.workflow import allocations, cost
+from headsweep.workflow.detectable_gain import Rates, detectable_gains
 from headsweep.workflow.memory import training_memory
 from headsweep.workflow.plan import describe
-from headsweep.engine.rows_at_once import cpu_memory
-from headsweep.statistics.power import questions_for, smallest_gain
-from headsweep.variants import BASE
 
 ARMS = ("baseline", "full")
 

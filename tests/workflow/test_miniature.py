@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from headsweep.cli import main as cli
+from headsweep.cli.solve import Solver
 from headsweep.errors import ConfigError, ModelError
 from headsweep.results.run import Run
-from headsweep.cli.solve import Solver
 from mini import MINIATURE, Snakemake, left_over, planned_again
 from processes import working_in
 

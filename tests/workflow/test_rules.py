@@ -20,12 +20,22 @@ from snakemake.utils import format as snakemake_format
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from example_config import STUDIES, VALUES, changed
-from headsweep.files import paths
-from headsweep.config import load, parse
-from headsweep.errors import ConfigError
-from headsweep.store import journal
 from headsweep.answers import prepare
 from headsweep.answers.work import Work
+from headsweep.config import load, parse
+from headsweep.errors import ConfigError
+from headsweep.files import paths
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
+from headsweep.machine.processors import CORE, GPU, card_of, this_cpu
+from headsweep.models.footprint import host_megabytes
+from headsweep.results.exhibits import find_exhibit
+from headsweep.store import journal
+from headsweep.store.batches import GROUP, arms, find_batch
+from headsweep.store.map_scores import texts_key
+from headsweep.store.revisions import resolve
+from headsweep.variants import BASE
+from headsweep.workflow import session
 from headsweep.workflow.allocations import (
     PROFILE,
     SMALL_JOB,
@@ -34,8 +44,6 @@ from headsweep.workflow.allocations import (
     quantised_request,
     training_request,
 )
-from headsweep.store.batches import GROUP, arms, find_batch
-from headsweep.machine.processors import CORE, GPU, card_of, this_cpu
 from headsweep.workflow.cost import (
     arm_test_seconds,
     generation_seconds,
@@ -44,14 +52,6 @@ from headsweep.workflow.cost import (
     scoring_seconds,
     training_seconds,
 )
-from headsweep.results.exhibits import find_exhibit
-from headsweep.models.footprint import host_megabytes
-from headsweep.store.map_scores import texts_key
-from headsweep.store.revisions import resolve
-from headsweep.files.safe_files import write_table
-from headsweep.files.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
-from headsweep.variants import BASE
-from headsweep.workflow import session
 from headsweep.workflow.rules import Rules
 from headsweep.workflow.session import bring_to_present, describe_store, shell_prefix
 from mini import MINIATURE, ROOT

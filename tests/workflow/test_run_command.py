@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headsweep.files import paths
 from headsweep.errors import ConfigError
+from headsweep.files import paths
 from headsweep.machine.host import host_cores
 from headsweep.workflow import start
 from mini import ROOT, planned

@@ -17,18 +17,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headsweep.config import Config
-from headsweep.errors import TableError
 from headsweep.answers.exclusive import with_model
-from headsweep.benchmarks.prompts import encode_prompt
-from headsweep.engine.weights import fast_linear
 from headsweep.answers.work import Work
-from headsweep.models.geometry import AttentionLayer
-from headsweep.models.loaded import LoadedModel
-from headsweep.models.noise import LayerNoise, layer_noise
+from headsweep.benchmarks.prompts import encode_prompt
+from headsweep.config import Config
+from headsweep.engine.weights import fast_linear
+from headsweep.errors import TableError
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import ACTIVATIONS
+from headsweep.models.geometry import AttentionLayer
+from headsweep.models.loaded import LoadedModel
+from headsweep.models.noise import LayerNoise, layer_noise
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)

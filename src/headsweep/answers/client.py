@@ -22,15 +22,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headsweep.files import paths
-from headsweep.errors import EngineError
 from headsweep.answers import sockets
 from headsweep.answers.job_request import LINE_LIMIT, JobRequest
+from headsweep.errors import EngineError
+from headsweep.files import paths
 from headsweep.files.plain_files import open_to_write, read_plain
 
 if TYPE_CHECKING:
-    from headsweep.config import Config
     from headsweep.answers.work import Work
+    from headsweep.config import Config
     from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -87,8 +87,8 @@ def run(
         EngineError: the engine has failed, or was stopped. What is answered is kept.
         TableError: the question set is missing or damaged.
     """
-    from headsweep.files.locks import Locks
     from headsweep.answers.work import Work
+    from headsweep.files.locks import Locks
     from headsweep.files.record import Stopwatch
 
     stopwatch = Stopwatch()

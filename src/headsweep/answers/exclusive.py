@@ -8,15 +8,15 @@ from typing import TypeVar
 
 import torch
 
-from headsweep.config import Config, Model
-from headsweep.errors import ModelError
 from headsweep.answers.client import ask_for_room, ask_idle_engines_to_leave
+from headsweep.config import Config, Model
 from headsweep.engine.devices import Device, devices, held, visible_devices
-from headsweep.models.load import load_model
-from headsweep.models.loaded import LoadedModel
+from headsweep.errors import ModelError
+from headsweep.machine.host import host_memory
 from headsweep.machine.processors import is_on_gpu
 from headsweep.models.footprint import cpu_megabytes
-from headsweep.machine.host import host_memory
+from headsweep.models.load import load_model
+from headsweep.models.loaded import LoadedModel
 from headsweep.store.layout import Store
 
 _LOG = logging.getLogger(__name__)

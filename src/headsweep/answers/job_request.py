@@ -6,9 +6,9 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headsweep.files import paths
-from headsweep.errors import ConfigError
 from headsweep.answers import sockets
+from headsweep.errors import ConfigError
+from headsweep.files import paths
 
 LINE_LIMIT = 1 << 20  # longest message, in bytes
 _OF_AN_ENGINE = ("device", "batch_size", "tensor_parallel", "graphs")

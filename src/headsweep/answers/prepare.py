@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.files import paths
 from headsweep.config import Config
-from headsweep.models.source import BUILTIN
-from headsweep.workflow.allocations import embedding_model
-from headsweep.store.keys import settings, split_key
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.record import Stopwatch, checked_file, peak_resident, write_record
 from headsweep.files.safe_files import atomic, remove_folder, write_json, write_table
 from headsweep.files.tables import EMBEDDINGS, QUESTIONS, SOURCE
+from headsweep.models.footprint import embedding_model
+from headsweep.models.source import BUILTIN
+from headsweep.store.keys import settings, split_key
+from headsweep.store.layout import Store
 
 _LOG = logging.getLogger(__name__)
 
@@ -138,8 +138,8 @@ class _Embedded(NamedTuple):
 
 def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> _Embedded:
     before, importing = peak_resident(), Stopwatch()
-    from headsweep.models.embeddings import embed, load_embedder
     from headsweep.answers.exclusive import gpu_held, make_room
+    from headsweep.models.embeddings import embed, load_embedder
 
     seconds = importing.seconds
     if (model := embedding_model(config, embedder)) is not None:

@@ -6,11 +6,11 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
-from headsweep.files.locks import Locks
-from headsweep.engine.unit import Begun, Key, Unit
 from headsweep.answers.work import Work
-from headsweep.store.batches import batches
 from headsweep.engine.rows_at_once import UNIT_VARIANTS, questions_of_unit
+from headsweep.engine.unit import Begun, Key, Unit
+from headsweep.files.locks import Locks
+from headsweep.store.batches import batches
 from headsweep.variants import BASE, Variant
 
 

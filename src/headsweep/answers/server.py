@@ -24,17 +24,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from headsweep.files import paths
-from headsweep.config import Config, Model, parse
-from headsweep.errors import EngineError, HeadsweepError, cause_of
-from headsweep.store import journal
 from headsweep.answers.job_request import LINE_LIMIT
-from headsweep.files.locks import Locks
 from headsweep.answers.schedule import Schedule, is_done, planned_part
 from headsweep.answers.sockets import check_peer
 from headsweep.answers.work import Work
-from headsweep.store.layout import Store
+from headsweep.config import Config, Model, parse
+from headsweep.errors import EngineError, HeadsweepError, cause_of
+from headsweep.files import paths
+from headsweep.files.locks import Locks
 from headsweep.files.record import Stopwatch
+from headsweep.store import journal
+from headsweep.store.layout import Store
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -95,8 +95,8 @@ class Server:
 
         vLLM is loaded by its worker, and uses all cores itself.
         """
-        from headsweep.engine.devices import Device, devices
         from headsweep.answers.worker import Worker, load, serve
+        from headsweep.engine.devices import Device, devices
 
         @cache
         def worker_on(device: str) -> Worker:

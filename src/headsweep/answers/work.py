@@ -19,20 +19,20 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-from headsweep.files import paths
 from headsweep.config import Config, GraderName
-from headsweep.errors import EngineError, HeadsweepError, TableError, quoted
-from headsweep.store import journal
 from headsweep.engine.unit import Begun, Key, Unit
+from headsweep.errors import EngineError, HeadsweepError, TableError, quoted
+from headsweep.files import paths
+from headsweep.files.record import Stopwatch, record_path, write_record
+from headsweep.files.safe_files import read_arrow, read_metadata, write_table
+from headsweep.files.tables import ANSWERS, QUESTIONS
 from headsweep.models.guard import read_decoder_config
 from headsweep.models.source import ready_folder
+from headsweep.store import journal
 from headsweep.store.batches import PlannedBatch, find_batch
 from headsweep.store.hard_links import link
 from headsweep.store.keys import settings, split_key
 from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch, record_path, write_record
-from headsweep.files.safe_files import read_arrow, read_metadata, write_table
-from headsweep.files.tables import ANSWERS, QUESTIONS
 from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)

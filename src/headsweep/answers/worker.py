@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 
-from headsweep.files import paths
-from headsweep.config import Decoding, Model
-from headsweep.errors import HeadsweepError, told_of
 from headsweep.answers.client import ask_for_room
+from headsweep.benchmarks.prompts import encode_prompt, prompt_facts
+from headsweep.config import Decoding, Model
 from headsweep.engine.decoder import Decoder
 from headsweep.engine.devices import Device, give_back_memory, held
 from headsweep.engine.engine import Engine, Request
-from headsweep.benchmarks.prompts import encode_prompt, prompt_facts
 from headsweep.engine.unit import Begun, Key, Unit
 from headsweep.engine.vllm import VllmEngine, VllmModel
+from headsweep.errors import HeadsweepError, told_of
+from headsweep.files import paths
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.source import ready_folder

@@ -25,13 +25,13 @@ from transformers import PreTrainedTokenizerBase
 
 from headsweep.config import SYSTEM_PROMPT, Decoding, GraderName
 from headsweep.errors import BenchmarkError, ModelError, cause_of
+from headsweep.files.plain_files import read_plain
 from headsweep.machine.limited import within_limits
 from headsweep.models.chat_templates import rendered
 from headsweep.models.checkpoints import stated_config
 from headsweep.models.geometry import most_tokens
 from headsweep.models.load import load_tokenizer
 from headsweep.models.source import BUILTIN, tokenizer_files
-from headsweep.files.plain_files import read_plain
 
 _AROUND = 1000  # tokens of a chat template around a text, at most
 _NAMED = 10  # questions in an error

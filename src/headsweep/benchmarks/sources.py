@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.files import tables
 from headsweep.benchmarks.generated import generate
 from headsweep.benchmarks.golds import should_be
 from headsweep.benchmarks.row_files import Row, RowError, csv_rows, json_rows
 from headsweep.config import Questions
 from headsweep.config.questions import Columns
 from headsweep.errors import BenchmarkError, quoted
+from headsweep.files import tables
 from headsweep.files.plain_files import expanded, open_to_read
 
 _LOG = logging.getLogger(__name__)

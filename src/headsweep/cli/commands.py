@@ -10,11 +10,11 @@ from typing import Any
 
 from headsweep.arguments import add_command, refuse_ignored
 from headsweep.choices import GraderName
+from headsweep.cli.head_map import head_map
+from headsweep.cli.sweep import sweep
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
 from headsweep.text import counted, percent, points
-from headsweep.cli.head_map import head_map
-from headsweep.cli.sweep import sweep
 
 _SWEEPS = """\
 examples:
@@ -90,8 +90,8 @@ def _with_columns(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _map(**options: Any) -> None:
-    from headsweep.results.facts import FORMS  # slow to import
     from headsweep.experiments.maps.outcomes import UNIT_OF_OUTCOME
+    from headsweep.results.facts import FORMS  # slow to import
 
     _end_orderly()
     table = head_map(**_with_columns(options))
@@ -282,8 +282,8 @@ def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
         folder: where to put it
         without_texts: leave out the texts of questions, if their licence forbids sharing them
     """
-    from headsweep.files.safe_files import written_to
     from headsweep.cli.export import export as exported
+    from headsweep.files.safe_files import written_to
 
     with written_to("FOLDER", folder, "folder"):
         files = exported(run, folder, without_texts)

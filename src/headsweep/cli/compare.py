@@ -15,19 +15,19 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from headsweep.files import paths
-from headsweep.results.facts import FORMS
 from headsweep.config import load
 from headsweep.errors import ConfigError
+from headsweep.files import paths
+from headsweep.files.record import read_record
+from headsweep.files.safe_files import read_table, write_csv, written_to
+from headsweep.files.tables import CURVES, GRADED
+from headsweep.results.facts import FORMS
+from headsweep.results.run import CONFIG, find
+from headsweep.statistics import SIGNIFICANCE, intervals
 from headsweep.store.batches import batches
 from headsweep.store.keys import model_identity, split_key
 from headsweep.store.layout import Store
-from headsweep.files.record import read_record
-from headsweep.files.safe_files import read_table, write_csv, written_to
-from headsweep.statistics import SIGNIFICANCE, intervals
-from headsweep.files.tables import CURVES, GRADED
 from headsweep.text import plain, short
-from headsweep.results.run import CONFIG, find
 from headsweep.variants import Variant
 
 _SHOWN = 8  # rows of each table shown in the terminal

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.results.systems import Answered, compared
 from headsweep.choices import GraderName
+from headsweep.cli.grade import judged
 from headsweep.errors import ConfigError, TableError, quoted
-from headsweep.grading.graders import canonical
-from headsweep.statistics.answers import NO_ANSWER
-from headsweep.text import counted, plain, plural
 from headsweep.grading import lm_eval
 from headsweep.grading.foreign import SUFFIXES, read_file, texts
-from headsweep.cli.grade import judged
+from headsweep.grading.graders import canonical
 from headsweep.results.run import is_foreign
+from headsweep.results.systems import Answered, compared
+from headsweep.statistics.answers import NO_ANSWER
+from headsweep.text import counted, plain, plural
 
 _IDS = ("question_id", "id", "doc_id")
 _WHOLE = re.compile(r"-?\d+\.0")

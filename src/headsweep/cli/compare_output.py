@@ -7,12 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from headsweep.results.facts import FORMS, Source
 from headsweep.arguments import refuse_ignored
-from headsweep.page.comparison import told_of_best, write_page
-from headsweep.files.safe_files import check_writable, write_csv, written_to
-from headsweep.statistics import SIGNIFICANCE
-from headsweep.text import plural, short
 from headsweep.cli.compare_answers import (
     ReadingRules,
     Tables,
@@ -22,6 +17,11 @@ from headsweep.cli.compare_answers import (
     named,
     read_answers,
 )
+from headsweep.files.safe_files import check_writable, write_csv, written_to
+from headsweep.page.comparison import told_of_best, write_page
+from headsweep.results.facts import FORMS, Source
+from headsweep.statistics import SIGNIFICANCE
+from headsweep.text import plural, short
 
 _SHOWN = 12  # rows of a table in the terminal
 _PARTS = ["accuracy", "pass_at_k", "pass_low", "pass_high"]

@@ -9,15 +9,11 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from headsweep.files import paths
+from headsweep.cli.store_files import files_of
 from headsweep.config import Config, load
 from headsweep.errors import ConfigError
-from headsweep.models.source import local_folder
+from headsweep.files import paths
 from headsweep.files.plain_files import read_plain
-from headsweep.store.batches import arm_files, batches, seeded_arms
-from headsweep.store.map_scores import score_files
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store, check_version, is_archived, mark_version
 from headsweep.files.record import checked_file, record_path, rewrite_checksums
 from headsweep.files.safe_files import (
     atomic,
@@ -37,8 +33,12 @@ from headsweep.files.tables import (
     QUESTIONS,
     STUDY_OUTCOMES,
 )
+from headsweep.models.source import local_folder
 from headsweep.results.run import CONFIG, find
-from headsweep.cli.store_files import files_of
+from headsweep.store.batches import arm_files, batches, seeded_arms
+from headsweep.store.layout import Store, check_version, is_archived, mark_version
+from headsweep.store.map_scores import score_files
+from headsweep.store.revisions import resolve
 
 _FIRST = {"config.json", paths.STORE_VERSION}
 """Files that an export writes before its README."""

@@ -9,11 +9,11 @@ import pandas as pd
 from headsweep.benchmarks.golds import should_be
 from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, TableError, quoted
+from headsweep.files.safe_files import check_writable, write_csv, written_to
+from headsweep.grading.foreign import column, read_file, texts
 from headsweep.grading.verdicts import Verdict
 from headsweep.grading.verdicts import grade as verdicts_of
-from headsweep.files.safe_files import check_writable, write_csv, written_to
 from headsweep.text import percent, plain
-from headsweep.grading.foreign import column, read_file, texts
 
 _LOG = logging.getLogger(__name__)
 _SILENCE = 10.0  # seconds between two lines of progress

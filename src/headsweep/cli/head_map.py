@@ -8,11 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headsweep.files import paths
 from headsweep.choices import BenchmarkGrader
-from headsweep.config import parse
-from headsweep.config.questions import Dtype
-from headsweep.errors import ConfigError
 from headsweep.cli.without_snakemake import (
     answer,
     begun,
@@ -22,6 +18,10 @@ from headsweep.cli.without_snakemake import (
     limited_to,
     once,
 )
+from headsweep.config import parse
+from headsweep.config.questions import Dtype
+from headsweep.errors import ConfigError
+from headsweep.files import paths
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,14 +84,14 @@ def head_map(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
-    from headsweep.results.facts import read_csv  # slow to import
-    from headsweep.page.figures.draw import draw
-    from headsweep.grading.matrix import grade
     from headsweep.experiments.maps import job
     from headsweep.experiments.maps.known_texts import write_texts
     from headsweep.experiments.maps.table import write_tables
-    from headsweep.store.map_scores import layer_name, map_layers, texts_key
     from headsweep.files.tables import GRADIENTS, SCORES, TEXTS
+    from headsweep.grading.matrix import grade
+    from headsweep.page.figures.draw import draw
+    from headsweep.results.facts import read_csv  # slow to import
+    from headsweep.store.map_scores import layer_name, map_layers, texts_key
 
     if temperature <= 0:
         raise ConfigError(

@@ -3,9 +3,8 @@
 import math
 from typing import NamedTuple
 
-from headsweep.results.facts import FORMS, p_template
 from headsweep.errors import ConfigError
-from headsweep.workflow.detectable_gain import Rates, leaves_room
+from headsweep.results.facts import FORMS, p_template
 from headsweep.statistics.luck import best_by_luck, changed_by_chance
 from headsweep.statistics.power import (
     GAIN,
@@ -15,6 +14,7 @@ from headsweep.statistics.power import (
     smallest_gain,
 )
 from headsweep.text import percent, percentage, plural, points
+from headsweep.workflow.detectable_gain import Rates, leaves_room
 
 _MOST = 1_000_000  # questions; the distribution has an entry for each
 _MOST_TRIES = 10**10  # of more, chances next to 1 are rounded too much

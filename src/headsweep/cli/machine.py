@@ -10,10 +10,10 @@ from headsweep.files import paths
 def describe() -> None:
     """Print facts for a bug report: versions, machine, SLURM."""
     from headsweep.answers.client import status
-    from headsweep.workflow.allocations import PROFILE, UNNAMED
-    from headsweep.machine.processors import PATIENCE, has_gpu, output_of, usable_gpu_count
-    from headsweep.machine.host import host_cores, host_memory
     from headsweep.files.record import git_commit, versions
+    from headsweep.machine.host import host_cores, host_memory
+    from headsweep.machine.processors import PATIENCE, has_gpu, output_of, usable_gpu_count
+    from headsweep.workflow.allocations import PROFILE, UNNAMED
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
     print(*(f"{name} {value}" for name, value in facts.items()), sep="\n")

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep import __version__
 from headsweep.choices import GraderName
+from headsweep.cli import job as job_command
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.files.plain_files import open_to_write
 from headsweep.text import Visible, counted, one_line, visible
-from headsweep.cli import job as job_command
 from headsweep.workflow import start
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def _parsed(words: Sequence[str]) -> dict[str, Any]:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     from headsweep.arguments import Parser, add_command, listed
-    from headsweep.experiments.recovery import options as recovery
     from headsweep.cli import commands as tool
+    from headsweep.experiments.recovery import options as recovery
 
     # A usage and a section of options would push commands off the screen.
     hidden = argparse.SUPPRESS
@@ -148,8 +148,8 @@ def check(configs: list[Path], *, here: bool = False) -> None:
     """
     from headsweep.experiments.athena.problems import check_generated
     from headsweep.models.source import BUILTIN
-    from headsweep.workflow.preflight import check_disk, lacking, preflight, unfetched
     from headsweep.store.revisions import at, local_file, resolve
+    from headsweep.workflow.preflight import check_disk, lacking, preflight, unfetched
 
     resolved = resolve(_loaded(configs))
     preflight(resolved)
@@ -185,8 +185,8 @@ def plan(configs: list[Path]) -> None:
     Args:
         configs: for example config/sprint.yaml; several are merged, as by --configfile
     """
-    from headsweep.workflow.plan import describe
     from headsweep.store.revisions import resolve
+    from headsweep.workflow.plan import describe
 
     print(describe(resolve(_loaded(configs))))
 

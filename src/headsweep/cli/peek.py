@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.files import paths
+from headsweep.answers.work import Work
 from headsweep.config import Config, load
 from headsweep.errors import ConfigError, HeadsweepError
-from headsweep.answers.work import Work
-from headsweep.grading.matrix import accuracy_matrix, grade_answers
-from headsweep.store.batches import batches, pool
+from headsweep.files import paths
 from headsweep.files.safe_files import read_table
-from headsweep.statistics.anytime import anytime_interval
 from headsweep.files.tables import QUESTIONS
-from headsweep.text import aligned, percent, points
+from headsweep.grading.matrix import accuracy_matrix, grade_answers
 from headsweep.results.run import CONFIG, find, runs
+from headsweep.statistics.anytime import anytime_interval
+from headsweep.store.batches import batches, pool
+from headsweep.text import aligned, percent, points
 from headsweep.variants import BASE, Variant
 
 _RUNS = ("run", "models that have answered", "report")

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headsweep.files import paths
+from headsweep.cli.peek import NOTES, TITLES, SweepSoFar, only_unfinished, sweeps_so_far
+from headsweep.cli.store import what_runs
 from headsweep.config import EXPERIMENTS, Config, load
-from headsweep.errors import HeadsweepError
-from headsweep.results.exhibits import EXHIBITS, RunFiles
 from headsweep.config.titles import title
+from headsweep.errors import HeadsweepError
+from headsweep.files import paths
 from headsweep.page.blocks import Block, ShownTable
 from headsweep.page.report import SoFar, write_so_far
-from headsweep.cli.peek import NOTES, TITLES, SweepSoFar, only_unfinished, sweeps_so_far
+from headsweep.results.exhibits import EXHIBITS, RunFiles
 from headsweep.results.run import CONFIG, find
-from headsweep.cli.store import what_runs
 
 _SECONDS = 60.0
 _FINISHED = "finished"

@@ -15,24 +15,24 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.config import Config, Questions, load, parse
-from headsweep.errors import ConfigError, EngineError
-from headsweep.grading.matrix import grade_answers
-from headsweep.store.batches import PlannedBatch, batches
-from headsweep.machine.processors import card_of, is_on_gpu
-from headsweep.workflow.cost import answer_length, generation_seconds, map_seconds, question_count
-from headsweep.workflow.detectable_gain import ABOUT, Rates, detectable_gains
-from headsweep.machine.host import host_cores
-from headsweep.store.pilot_settings import write_settings
-from headsweep.workflow.preflight import check_devices, preflight
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch
-from headsweep.files.tables import QUESTIONS
-from headsweep.text import aligned, duration
 from headsweep.cli.trial import Trial, attempt
 from headsweep.cli.without_snakemake import prepared
+from headsweep.config import Config, Questions, load, parse
+from headsweep.errors import ConfigError, EngineError
+from headsweep.files.record import Stopwatch
+from headsweep.files.tables import QUESTIONS
+from headsweep.grading.matrix import grade_answers
+from headsweep.machine.host import host_cores
+from headsweep.machine.processors import card_of, is_on_gpu
+from headsweep.store.batches import PlannedBatch, batches
+from headsweep.store.layout import Store
+from headsweep.store.pilot_settings import write_settings
+from headsweep.store.revisions import resolve
+from headsweep.text import aligned, duration
 from headsweep.variants import BASE, FAMILIES, Variant
+from headsweep.workflow.cost import answer_length, generation_seconds, map_seconds, question_count
+from headsweep.workflow.detectable_gain import ABOUT, Rates, detectable_gains
+from headsweep.workflow.preflight import check_devices, preflight
 
 _QUESTIONS, _GPU_QUESTIONS = 20, 170
 """At most so many are answered, by the base model and by `_HEADS` heads: on a GPU as many rows as

@@ -13,21 +13,21 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from headsweep.files import paths
-from headsweep.config import Decoding
-from headsweep.models.embeddings import embed, load_embedder
-from headsweep.errors import ConfigError, cause_of, quoted
 from headsweep.answers.exclusive import placed
-from headsweep.benchmarks.prompts import check_prompts
-from headsweep.engine.unit import Unit
 from headsweep.answers.worker import Worker
+from headsweep.benchmarks.prompts import check_prompts
+from headsweep.config import Decoding
+from headsweep.engine.unit import Unit
+from headsweep.errors import ConfigError, cause_of, quoted
+from headsweep.experiments.sprint.model import rank_heads
+from headsweep.files import paths
 from headsweep.grading.extraction import gradable
 from headsweep.grading.pool import Reading, read_texts
+from headsweep.models.embeddings import embed, load_embedder
 from headsweep.models.load import load_model
-from headsweep.store.layout import Store
-from headsweep.experiments.sprint.model import rank_heads
-from headsweep.text import aligned, json_line, one_line, visible
 from headsweep.results.run import Run
+from headsweep.store.layout import Store
+from headsweep.text import aligned, json_line, one_line, visible
 from headsweep.variants import BASE, Variant
 
 Verifier = Callable[[str, list[str]], Sequence[float]]

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from headsweep.files import paths
+from headsweep.answers.client import status
+from headsweep.cli.store_files import STORE, TRASH, Held, contents, walk
 from headsweep.config import Config, load
 from headsweep.errors import ConfigError, HeadsweepError
-from headsweep.answers.client import status
+from headsweep.files import paths
 from headsweep.files.locks import Locks
 from headsweep.files.plain_files import refuse_links
-from headsweep.store.revisions import resolve
 from headsweep.store.layout import check_version, other_users
+from headsweep.store.revisions import resolve
 from headsweep.text import aligned, counted
-from headsweep.cli.store_files import STORE, TRASH, Held, contents, walk
 
 _LOCKS = Path(".snakemake", "locks")
 

@@ -9,13 +9,9 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from headsweep.files import paths
 from headsweep.config import Config
 from headsweep.errors import TableError
-from headsweep.store.batches import batches, encoders, seeded_arms
-from headsweep.store.keys import split_key
-from headsweep.store.map_scores import layer_name, map_layers, score_files, texts_key
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.safe_files import is_temporary, read_metadata
 from headsweep.files.tables import (
     ACTIVATIONS,
@@ -29,6 +25,10 @@ from headsweep.files.tables import (
     TEXTS,
     FileKind,
 )
+from headsweep.store.batches import batches, encoders, seeded_arms
+from headsweep.store.keys import split_key
+from headsweep.store.layout import Store
+from headsweep.store.map_scores import layer_name, map_layers, score_files, texts_key
 
 STORE = Path(paths.STORE)
 TRASH = STORE / ".trash"

@@ -8,11 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headsweep.files import paths
 from headsweep.choices import BenchmarkGrader
-from headsweep.config import parse
-from headsweep.config.experiments import Placebos
-from headsweep.config.questions import Dtype
 from headsweep.cli.without_snakemake import (
     answer,
     begun,
@@ -22,6 +18,10 @@ from headsweep.cli.without_snakemake import (
     limited_to,
     once,
 )
+from headsweep.config import parse
+from headsweep.config.experiments import Placebos
+from headsweep.config.questions import Dtype
+from headsweep.files import paths
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,11 +94,11 @@ def sweep(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
+    from headsweep.answers import activations
     from headsweep.files import tables
+    from headsweep.grading.matrix import grade
     from headsweep.results.facts import read_csv  # slow to import
     from headsweep.results.jobs import write_controls
-    from headsweep.answers import activations
-    from headsweep.grading.matrix import grade
 
     questions = described_questions(
         str(benchmark),

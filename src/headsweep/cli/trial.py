@@ -24,20 +24,20 @@ from typing import Any, NamedTuple
 
 import torch
 
+from headsweep.answers.worker import load
+from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import Config, Decoding, parse
-from headsweep.errors import EngineError, told_of
 from headsweep.engine.decoder import Decoder
 from headsweep.engine.devices import Device, devices, held
 from headsweep.engine.engine import Engine
-from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.engine.requests import Answer, Request
 from headsweep.engine.vllm import VllmEngine, VllmModel
-from headsweep.answers.worker import load
+from headsweep.errors import EngineError, told_of
+from headsweep.files.safe_files import read_arrow
+from headsweep.files.tables import QUESTIONS
 from headsweep.models.loaded import LoadedModel
 from headsweep.store.batches import PlannedBatch, batches
 from headsweep.store.layout import Store
-from headsweep.files.safe_files import read_arrow
-from headsweep.files.tables import QUESTIONS
 from headsweep.variants import BASE, Variant
 
 _CHECKED = 8  # questions of the self-check

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from headsweep.files import paths
 from headsweep.choices import BenchmarkGrader
 from headsweep.config import Config, parse
 from headsweep.config.questions import Benchmark, Dtype
 from headsweep.errors import ConfigError
+from headsweep.files import paths
 from headsweep.files.plain_files import expanded, read_plain
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     """
     from headsweep.answers import client
     from headsweep.files.locks import Locks
-    from headsweep.store.pilot_settings import unpiloted
-    from headsweep.workflow.preflight import check_devices, preflight
-    from headsweep.store.revisions import resolve
-    from headsweep.store.layout import write_config
     from headsweep.files.record import record_path
     from headsweep.files.safe_files import atomic
+    from headsweep.store.layout import write_config
+    from headsweep.store.pilot_settings import unpiloted
+    from headsweep.store.revisions import resolve
+    from headsweep.workflow.preflight import check_devices, preflight
 
     folder = expanded(out)
     try:
@@ -84,9 +84,9 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
 def answer(config: Config, cores: int | None = None) -> "Store":
     """Run the workflow's jobs up to the answers of a resolved config, on all cores by default."""
     from headsweep.answers import client
+    from headsweep.machine.host import host_cores
     from headsweep.store.batches import batches
     from headsweep.store.hard_links import unlink_finished
-    from headsweep.machine.host import host_cores
 
     store = prepared(config)
     unanswered = [
@@ -128,8 +128,8 @@ def limited_to(cores: int | None) -> Iterator[None]:
 
 def prepared(config: Config) -> "Store":
     """Fetch the models of a resolved config and draw its questions, where the store lacks them."""
-    from headsweep.files import tables
     from headsweep.answers import prepare
+    from headsweep.files import tables
     from headsweep.store.layout import Store, mark_version
 
     mark_version()
@@ -175,8 +175,8 @@ def described_model(
     """
     import torch
 
-    from headsweep.models import source as files
     from headsweep.machine.processors import has_gpu
+    from headsweep.models import source as files
 
     local = Path(source).is_dir() or files.local_folder(source)
     folder = files.fetch_model(source, revision, or_file=True)

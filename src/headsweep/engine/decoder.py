@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from headsweep.errors import cause_of
 from headsweep.engine.attention import (
     Attention,
     Hidden,
@@ -35,6 +34,7 @@ from headsweep.engine.operators import PLAIN, Operators, Rotations
 from headsweep.engine.requests import Row
 from headsweep.engine.sampling import places_at_once
 from headsweep.engine.weights import Weights, serves
+from headsweep.errors import cause_of
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import RowMasks, variant_masks
 from headsweep.variants import Variant

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from headsweep.errors import cause_of
 from headsweep.engine.attention import avoid_compiling
 from headsweep.engine.batch import DecodingBatch, Verifier
 from headsweep.engine.check import Check, WrongAnswers
@@ -51,10 +50,11 @@ from headsweep.engine.sizing import (
 )
 from headsweep.engine.unit import Begun
 from headsweep.engine.weights import fast_linear
+from headsweep.errors import cause_of
+from headsweep.machine.host import host_cores
 from headsweep.models.geometry import most_tokens
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import edited_weights
-from headsweep.machine.host import host_cores
 from headsweep.variants import BASE, FAMILIES, Variant
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headsweep.errors import cause_of
 from headsweep.engine.attention import Attention, Segments, Slots
 from headsweep.engine.operators import PLAIN, Operators
 from headsweep.engine.weights import Weights
+from headsweep.errors import cause_of
 
 _ROWS = 5  # of the trial of fused operators
 

@@ -5,8 +5,8 @@ from typing import Any
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from headsweep.errors import ModelError
 from headsweep.engine.requests import Request
+from headsweep.errors import ModelError
 from headsweep.models.geometry import HeadGeometry
 from headsweep.models.rope import check_rope_types
 from headsweep.variants import Variant

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from headsweep.engine import rows_at_once
 from headsweep.engine.batch import GPU_VERIFIED
 from headsweep.engine.decoder import Decoder
-from headsweep.models.loaded import LoadedModel
-from headsweep.engine import rows_at_once
 from headsweep.machine.host import host_cores, host_memory
+from headsweep.models.loaded import LoadedModel
 
 if TYPE_CHECKING:
     from headsweep.config import Decoding

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from headsweep.config import Decoding
-from headsweep.errors import ModelError, cause_of
 from headsweep.engine import vllm_ranks
 from headsweep.engine.devices import visible_devices
 from headsweep.engine.requests import Answer, Request, StopReason
 from headsweep.engine.vllm_ranks import LayerEdit, RankLayers
+from headsweep.errors import ModelError, cause_of
 from headsweep.store.keys import digest
 from headsweep.variants import BASE, FAMILIES, IN_VLLM, Variant
 

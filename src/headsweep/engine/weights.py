@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
+from headsweep.engine.rows_at_once import HEAVY
+from headsweep.machine.host import host_memory
 from headsweep.models.geometry import AttentionLayer
 from headsweep.models.loaded import LoadedModel
-from headsweep.machine.host import host_memory
-from headsweep.engine.rows_at_once import HEAVY
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 

@@ -1,8 +1,8 @@
 """The embedded reasoner, a Qwen2 of about a million parameters: how it is trained and recorded.
 
-``python -m headsweep.experiments.reasoner``, or ``make reasoner``, trains the one that ships with the
-package again, in minutes on a CPU. Next to its weights are a record, with the mean loss of each 50
-steps, and answers to the first test questions.
+``python -m headsweep.experiments.reasoner``, or ``make reasoner``, trains the one that ships with
+the package again, in minutes on a CPU. Next to its weights are a record, with the mean loss of each
+50 steps, and answers to the first test questions.
 """
 
 import argparse
@@ -31,9 +31,9 @@ from transformers import (
 
 from headsweep.benchmarks import generated
 from headsweep.benchmarks.templates import Problem
+from headsweep.files.record import Stopwatch, read_record, replace_record, write_record
 from headsweep.grading.distinct import grade_texts
 from headsweep.models.source import BUILTIN, fingerprint
-from headsweep.files.record import Stopwatch, read_record, replace_record, write_record
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-from headsweep.files import paths
 from headsweep.errors import ConfigError
+from headsweep.files import paths
 
 _FLAGS = os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its other end
 _MAY_BE_LINKS = (Path(paths.RESULTS), Path(paths.STORE))

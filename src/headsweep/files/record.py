@@ -376,7 +376,7 @@ def versions() -> dict[str, str]:
 @cache
 def git_commit() -> str | None:
     """Return the source tree's commit, with ``+changes`` if it was edited; None outside git."""
-    folder = str(Path(__file__).parent)
+    folder = str(Path(__file__).parents[1])
     commands = ["rev-parse HEAD", "status --porcelain --untracked-files=no -- ."]
     run = partial(subprocess.run, capture_output=True, errors="replace", check=True, timeout=10)
     try:

@@ -1,9 +1,9 @@
 """Files are written whole or not at all, and are read with their checksum.
 
 Each is written to a temporary file, which is then renamed: a reader never sees half a file. A
-Parquet table is cast to its schema (`headsweep.files.tables`) and holds its own checksum. Reading refuses
-a damaged file, and one with other columns. Tables contain no time and no host, so equal content
-gives equal bytes.
+Parquet table is cast to its schema (`headsweep.files.tables`) and holds its own checksum. Reading
+refuses a damaged file, and one with other columns. Tables contain no time and no host, so equal
+content gives equal bytes.
 """
 
 import errno

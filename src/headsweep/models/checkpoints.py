@@ -27,12 +27,12 @@ from transformers.utils import logging
 
 from headsweep import __version__
 from headsweep.errors import ModelError, cause_of
+from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.safe_files import atomic, write_json, write_text
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.guard import CONFIG
 from headsweep.models.removal import absent_heads, cut_layers, find_cuts, without
 from headsweep.models.source import tokenizer_files
-from headsweep.files.record import Stopwatch, write_record
-from headsweep.files.safe_files import atomic, write_json, write_text
 from headsweep.variants import Variant
 
 Form = Literal["zeroed", "uniform", "free"]

@@ -16,11 +16,11 @@ import torch
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 from headsweep.errors import ModelError, cause_of
+from headsweep.files.plain_files import expanded
 from headsweep.models.embedder import MODULES, check_embedder
 from headsweep.models.geometry import readable_tokens
 from headsweep.models.load import load_weights, torch_device
 from headsweep.models.source import download, local_folder
-from headsweep.files.plain_files import expanded
 
 if TYPE_CHECKING:  # slow to import, and plain transformers do not need it
     from sentence_transformers import SentenceTransformer

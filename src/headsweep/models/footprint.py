@@ -2,11 +2,15 @@
 
 import math
 
-from headsweep.config import Model
+from headsweep.config import Config, Model, Study
 
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 _GPU_GIGABYTES = 80
 
+BASE_ENCODER = 1.8e8
+"""Parameters of a solver with a base encoder from the hub."""
+_LARGE_ENCODER = 4.5e8
+_SMALL = 5e6  # parameters below which a GPU is not faster
 _BESIDE = 4000  # MB of a job, beside what its model takes
 _LOADED = 2500  # MB a GB of weights that go through main memory to a GPU
 _REARRANGED = 2700  # the same on a CPU, where a copy and a quarter of the whole come on top
@@ -46,3 +50,27 @@ def cpu_megabytes(model: Model) -> int:
     """Return the MB that a model takes on a CPU: its weights, a copy of them, keys and values."""
     per_gigabyte = _REARRANGED if model.dtype == "float32" else _WIDENED
     return int(per_gigabyte * weight_bytes(model) / 1e9)
+
+
+def embedding_model(config: Config, embedder: str) -> Model | None:
+    """Return a model of the config as it is loaded to embed; None for an embedder of the hub."""
+    name = config.embedders[embedder].model
+    return None if name is None else config.models[name].model_copy(update={"dtype": "float32"})
+
+
+def parameters(config: Config, study: Study) -> float:
+    """Return roughly how many parameters are trained; a hub encoder's name tells its size."""
+    if study.model is not None:
+        return config.models[study.model].billions * 1e9
+    encoder = config.solver_of(study).encoder
+    if encoder.source is not None:
+        return _LARGE_ENCODER if "large" in encoder.source else BASE_ENCODER
+    # An encoder from scratch with 3,000 words; the thought head is as large as eight layers.
+    layer = 4 * encoder.width**2 + 2 * encoder.width * encoder.intermediate
+    return (encoder.layers + 8) * layer + 3000 * encoder.width
+
+
+def trains_on_gpu(config: Config, study: Study) -> bool:
+    """Return whether the jobs of a compression use a GPU, where there is one."""
+    is_large = parameters(config, study) > _SMALL
+    return is_large and (study.model is None or config.models[study.model].device != "cpu")

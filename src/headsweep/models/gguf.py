@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from headsweep.errors import ModelError, cause_of, quoted
-from headsweep.models.gguf_header import MAGIC, read_header
 from headsweep.files.plain_files import open_to_read
+from headsweep.models.gguf_header import MAGIC, read_header
 
 SUFFIX = ".gguf"
 
@@ -92,6 +92,8 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+    from headsweep.files.safe_files import atomic, remove_folder
+
     # Slow, and planning does not need them.
     from headsweep.models.gguf_stated import (
         check_rope,
@@ -99,7 +101,6 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
         rope_factors,
         split_as_stated,
     )
-    from headsweep.files.safe_files import atomic, remove_folder
 
     content = _read(file)
     fields = content.fields

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from headsweep.files import paths
-from headsweep.results import paper_differences, truncation
-from headsweep.results.comparisons import TESTED_AT_BUDGET, rival
-from headsweep.results.facts import Cell, Columns, Sentence, Source, cells_of
 from headsweep.config import Config
-from headsweep.errors import TableError
-from headsweep.results.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
 from headsweep.config.titles import title, titles
+from headsweep.errors import TableError
+from headsweep.files import paths
 from headsweep.files.record import read_json, read_text
+from headsweep.files.tables import FileKind, template_of
 from headsweep.page.declarations import Facts, Marks, PageTable
 from headsweep.page.page_tables import PAGE_TABLES
 from headsweep.page.paper_tables import STUDY_COLUMNS
 from headsweep.page.svg import Scale, ruler, strip
-from headsweep.files.tables import FileKind, template_of
+from headsweep.results import paper_differences, truncation
+from headsweep.results.comparisons import TESTED_AT_BUDGET, rival
+from headsweep.results.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
+from headsweep.results.facts import Cell, Columns, Sentence, Source, cells_of
 from headsweep.text import percentage, points, short
 
 _CLIP = 0.25  # differences beyond this are drawn as arrows

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 from headsweep import __version__
-from headsweep.results.facts import Cell, Sentence, Source, p_template
+from headsweep.files.safe_files import write_text
 from headsweep.page.blocks import Block, Section, marks, table
 from headsweep.page.declarations import DIFFERENCE, difference_marks
 from headsweep.page.report import render
-from headsweep.files.safe_files import write_text
+from headsweep.results.facts import Cell, Sentence, Source, p_template
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import short
 

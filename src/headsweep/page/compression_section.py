@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from headsweep.files import paths
-from headsweep.results.compression_results import ARM_ACCURACY, TRAINED_ON, causal_arm, control
-from headsweep.results.facts import Cell, Columns, Sentence, Source
 from headsweep.config import Config, Study
 from headsweep.config.experiments import METHOD
 from headsweep.config.titles import title
+from headsweep.files import paths
 from headsweep.page.blocks import Section, marks
 from headsweep.page.declarations import Marks
+from headsweep.results.compression_results import ARM_ACCURACY, TRAINED_ON, causal_arm, control
+from headsweep.results.facts import Cell, Columns, Sentence, Source
 
 _ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least
 

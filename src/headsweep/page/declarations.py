@@ -6,8 +6,8 @@ from string import Formatter
 
 import pandas as pd
 
-from headsweep.results.facts import Cell
 from headsweep.files.tables import FileKind
+from headsweep.results.facts import Cell
 
 
 @dataclass(frozen=True)

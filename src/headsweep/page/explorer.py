@@ -21,17 +21,17 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from headsweep.config import Config
+from headsweep.config.experiments import METHOD
+from headsweep.config.titles import title
 from headsweep.files import paths
+from headsweep.files.safe_files import read_table
+from headsweep.files.tables import ANSWERS, QUESTIONS
 from headsweep.results.compression_results import read_results
 from headsweep.results.facts import Source, rows_of
 from headsweep.results.gains import GAINS, HEADS, cells, read_z, shown
-from headsweep.config import Config
-from headsweep.config.experiments import METHOD
-from headsweep.store.layout import Store
-from headsweep.config.titles import title
-from headsweep.files.safe_files import read_table
 from headsweep.statistics import SIGNIFICANCE
-from headsweep.files.tables import ANSWERS, QUESTIONS
+from headsweep.store.layout import Store
 from headsweep.text import plain, points, visible
 from headsweep.variants import BASE
 

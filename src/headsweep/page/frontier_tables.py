@@ -3,8 +3,8 @@
 import pandas as pd
 
 from headsweep.files import paths
-from headsweep.results.facts import Cell
 from headsweep.page.declarations import DIFFERENCE, PageTable, difference_marks
+from headsweep.results.facts import Cell
 
 
 def _tested(table: pd.DataFrame) -> pd.Series:

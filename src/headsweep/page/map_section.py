@@ -3,10 +3,8 @@
 import pandas as pd
 from markupsafe import Markup
 
-from headsweep.files import paths
-from headsweep.results.facts import FORMS, Sentence, Source
 from headsweep.config import Config
-from headsweep.page.figures.shared import strongest
+from headsweep.config.titles import title
 from headsweep.experiments.maps.outcomes import (
     HEADS,
     HIGHER,
@@ -16,10 +14,12 @@ from headsweep.experiments.maps.outcomes import (
     SOLUTIONS,
     UNIT_OF_OUTCOME,
 )
-from headsweep.store.batches import pool
-from headsweep.config.titles import title
+from headsweep.files import paths
 from headsweep.page.blocks import Picture, Section, ShownTable
+from headsweep.page.figures.shared import strongest
 from headsweep.page.head_grid import STRONGEST, Head, HeadGrid, colour, placed
+from headsweep.results.facts import FORMS, Sentence, Source
+from headsweep.store.batches import pool
 
 _TITLES = {
     PREFERENCE: "Preference: right minus wrong samples, nats",

@@ -1,8 +1,8 @@
 """The page's tables of compressions' costs and of the papers' numbers."""
 
 from headsweep.files import paths
-from headsweep.results.facts import Cell
 from headsweep.page.declarations import Marks, PageTable
+from headsweep.results.facts import Cell
 
 STUDY_COLUMNS: dict[str, Cell] = {
     "setting": Cell("arm"),

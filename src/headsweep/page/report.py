@@ -19,21 +19,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headsweep import __version__
-from headsweep.files import paths
-from headsweep.results.facts import record
-from headsweep.results.report_verdict import ReportVerdict
-from headsweep.results.verdicts import verdicts
 from headsweep.config import Config
-from headsweep.store.batches import batches
-from headsweep.results.exhibits import RunFiles
-from headsweep.store.layout import Store
 from headsweep.config.titles import title, titles
+from headsweep.files import paths
 from headsweep.files.record import Stopwatch, read_record
+from headsweep.files.safe_files import write_text
+from headsweep.files.tables import GRADED
 from headsweep.page import explorer, head_grid
 from headsweep.page.blocks import Block, Picture, as_printed, bounded
 from headsweep.page.sections import first_figure, look_alikes, sections
-from headsweep.files.safe_files import write_text
-from headsweep.files.tables import GRADED
+from headsweep.results.exhibits import RunFiles
+from headsweep.results.facts import record
+from headsweep.results.report_verdict import ReportVerdict
+from headsweep.results.verdicts import verdicts
+from headsweep.store.batches import batches
+from headsweep.store.layout import Store
 from headsweep.text import parameters
 
 _ASSETS = Path(__file__).with_name("assets")

@@ -8,23 +8,23 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from headsweep.config import Config
+from headsweep.config.titles import title, titles
+from headsweep.experiments.sprint import validation
+from headsweep.experiments.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headsweep.files import paths
+from headsweep.files.tables import CURVES
+from headsweep.page.blocks import Section, fill, table
+from headsweep.page.compression_section import compression
+from headsweep.page.map_section import mapped
+from headsweep.page.svg import Chart, Scale
 from headsweep.results import advice, paper_differences
 from headsweep.results.claims import UNDECIDED, UNMEASURED
 from headsweep.results.comparisons import rival, with_rivals
 from headsweep.results.facts import Cell, Number, Sentence, Source
 from headsweep.results.gains import GAINS, HEADS, shown
-from headsweep.config import Config
-from headsweep.config.titles import title, titles
-from headsweep.page.blocks import Section, fill, table
-from headsweep.page.compression_section import compression
-from headsweep.page.map_section import mapped
-from headsweep.page.svg import Chart, Scale
-from headsweep.experiments.sprint import validation
-from headsweep.experiments.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.power import GAIN, MOST_QUESTIONS, POWER, questions_for
-from headsweep.files.tables import CURVES
 from headsweep.text import counted
 
 

@@ -2,12 +2,12 @@
 
 import pandas as pd
 
-from headsweep.files import paths
-from headsweep.results.facts import Cell
-from headsweep.page.declarations import DIFFERENCE, Facts, PageTable, difference_marks
 from headsweep.experiments.sprint import methods
 from headsweep.experiments.sprint.evaluation import MEAN, SHOWN_N
+from headsweep.files import paths
 from headsweep.files.tables import CURVES
+from headsweep.page.declarations import DIFFERENCE, Facts, PageTable, difference_marks
+from headsweep.results.facts import Cell
 
 
 def _of_rival(table: pd.DataFrame, facts: Facts) -> pd.Series:

@@ -1,8 +1,8 @@
 """The page's tables of sweeps, maps and comparisons of prompts: heads, luck, and the prompt."""
 
 from headsweep.files import paths
-from headsweep.results.facts import Cell
 from headsweep.page.declarations import Marks, PageTable
+from headsweep.results.facts import Cell
 
 TABLES = [
     PageTable(

@@ -2,7 +2,12 @@
 
 import pandas as pd
 
+from headsweep.config import Config
+from headsweep.config.titles import title
+from headsweep.experiments.sprint.frontier import SAMPLING
+from headsweep.experiments.sprint.methods import SPRINT, is_sampling, sampling
 from headsweep.files import paths
+from headsweep.files.tables import CURVES
 from headsweep.results.comparisons import (
     Comparison,
     Together,
@@ -10,12 +15,7 @@ from headsweep.results.comparisons import (
     with_joint_interval,
 )
 from headsweep.results.facts import Sentence, Source
-from headsweep.config import Config
-from headsweep.config.titles import title
-from headsweep.experiments.sprint.frontier import SAMPLING
-from headsweep.experiments.sprint.methods import SPRINT, is_sampling, sampling
 from headsweep.statistics import SIGNIFICANCE
-from headsweep.files.tables import CURVES
 from headsweep.text import plural
 
 _DO = "{subject}, what to do"

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headsweep.results.gains import shown
 from headsweep.files.safe_files import read_table
-from headsweep.statistics.answers import loops
 from headsweep.files.tables import ANSWERS
+from headsweep.results.gains import shown
+from headsweep.statistics.answers import loops
 from headsweep.variants import BASE, Variant
 
 FAILURES = [

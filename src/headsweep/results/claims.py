@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from headsweep.config import Config
 from headsweep.results import compression_judges
 from headsweep.results import published as papers
 from headsweep.results.compression_evidence import of_run, printed
 from headsweep.results.evidence import NO_RULES, Rules, evidence
 from headsweep.results.facts import read_csv, rows_of, widened
 from headsweep.results.judges import JUDGES, OPEN, Evidence, Judge, Judgement
-from headsweep.config import Config
 from headsweep.statistics.intervals import Estimate
 from headsweep.text import percent, with_interval
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headsweep.files import paths, tables
-from headsweep.results.facts import FORMS, Number, Source
 from headsweep.config import Config
 from headsweep.experiments.sprint import methods
 from headsweep.experiments.sprint.evaluation import TESTED
 from headsweep.experiments.sprint.methods import SPRINT
+from headsweep.files import paths, tables
+from headsweep.results.facts import FORMS, Number, Source
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.intervals import holm
 

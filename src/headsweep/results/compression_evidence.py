@@ -3,14 +3,14 @@
 import numpy as np
 import pandas as pd
 
-from headsweep.files import paths
-from headsweep.results.compression_judges import BASE, MATH, Compressed
-from headsweep.results.facts import Source
-from headsweep.results.published import DATA, published_solver
 from headsweep.config import Config
 from headsweep.config.experiments import METHOD
-from headsweep.results.exhibits import JUDGED_TABLES
 from headsweep.config.titles import titles
+from headsweep.files import paths
+from headsweep.results.compression_judges import BASE, MATH, Compressed
+from headsweep.results.exhibits import JUDGED_TABLES
+from headsweep.results.facts import Source
+from headsweep.results.published import DATA, published_solver
 
 _MEASURED = {
     "published_baseline": "baseline",

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep.results.facts import widened
-from headsweep.results.judges import OPEN, Judgement, sign_of
 from headsweep.config.compression import NOTABLE
 from headsweep.config.experiments import METHOD
+from headsweep.results.facts import widened
+from headsweep.results.judges import OPEN, Judgement, sign_of
 from headsweep.statistics.intervals import unpaired_difference
 from headsweep.text import percent, points, with_interval
 

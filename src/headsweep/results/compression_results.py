@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep.files import paths
-from headsweep.results.facts import read_csv
-from headsweep.results.published import DATA, ENCODERS, EncoderShape, published_solver
 from headsweep.config import Config, Study
 from headsweep.config.compression import Compression
 from headsweep.config.experiments import BASELINE
 from headsweep.config.experiments import arm as arm_of
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.record import read_json
-from headsweep.statistics.intervals import SeedBootstrap, paired_interval, wilson
 from headsweep.files.tables import STUDY_OUTCOMES
+from headsweep.results.facts import read_csv
+from headsweep.results.published import DATA, ENCODERS, EncoderShape, published_solver
+from headsweep.statistics.intervals import SeedBootstrap, paired_interval, wilson
+from headsweep.store.layout import Store
 
 TRAINED_ON = "trained_on"
 """The arm that makes as many steps as the method with all heads: what pruning is held against."""

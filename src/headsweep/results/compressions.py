@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headsweep.config.compression import NOTABLE, advised, is_narrow
+from headsweep.config.experiments import ARMS, BASELINE, METHOD
 from headsweep.results.compression_results import (
     ARM_ACCURACY,
     LEAST,
@@ -26,8 +28,6 @@ from headsweep.results.compression_results import (
     savings,
 )
 from headsweep.results.facts import rows_of
-from headsweep.config.compression import NOTABLE, advised, is_narrow
-from headsweep.config.experiments import ARMS, BASELINE, METHOD
 from headsweep.statistics import TAILS
 from headsweep.text import percent, points
 

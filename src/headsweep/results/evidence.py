@@ -8,6 +8,9 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
+from headsweep.config import Config
+from headsweep.experiments.sprint.evaluation import DIVERSITY_COLUMNS, PAIRED_COLUMNS
+from headsweep.experiments.sprint.methods import SPRINT, is_baseline, is_sampling
 from headsweep.files import paths
 from headsweep.results import excess, judges
 from headsweep.results import published as papers
@@ -15,11 +18,8 @@ from headsweep.results.excess import EASY, HARD, Excess, Statistic
 from headsweep.results.facts import Source, rows_of
 from headsweep.results.gains import by_layer, cells, read_z
 from headsweep.results.judges import Evidence
-from headsweep.config import Config
-from headsweep.store.batches import placebos
-from headsweep.experiments.sprint.evaluation import DIVERSITY_COLUMNS, PAIRED_COLUMNS
-from headsweep.experiments.sprint.methods import SPRINT, is_baseline, is_sampling
 from headsweep.statistics.intervals import unpaired_difference, wilson
+from headsweep.store.batches import placebos
 
 Rules = tuple[str, str]
 NO_RULES: Rules = ("", "")
@@ -224,8 +224,9 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
 def viewpoints(diversity: pd.DataFrame) -> pd.DataFrame:
     """Return by how many distinct answers SPRINT leads samples, of as many answers.
 
-    The table has `headsweep.experiments.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns ``of``,
-    ``method``, ``n`` and ``lead`` with its interval, as of independent numbers: it is too wide.
+    The table has `headsweep.experiments.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns
+    ``of``, ``method``, ``n`` and ``lead`` with its interval, as of independent numbers: it is too
+    wide.
     """
     several = diversity[diversity["n"] > 1]
     sprint = several[several["method"] == SPRINT]
@@ -241,8 +242,8 @@ def viewpoints(diversity: pd.DataFrame) -> pd.DataFrame:
 def overhead(costs: pd.DataFrame) -> pd.DataFrame:
     """Return how much more SPRINT computes than samples do for as many answers.
 
-    The table has `headsweep.experiments.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns ``method``,
-    ``n`` and ``overhead``, a share.
+    The table has `headsweep.experiments.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns
+    ``method``, ``n`` and ``overhead``, a share.
     """
     computed = costs[costs["method"] == SPRINT].set_index("n")["computed"]
     others = costs[costs["method"].map(is_sampling)]

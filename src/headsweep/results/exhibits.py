@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, assert_never
 
-from headsweep.files import paths
 from headsweep.config import Config
+from headsweep.files import paths
+from headsweep.files.tables import ACCURACY, CURVES, POSITIONS, STUDY_OUTCOMES, FileKind
 from headsweep.store.batches import pool
 from headsweep.store.layout import Store
-from headsweep.files.tables import ACCURACY, CURVES, POSITIONS, STUDY_OUTCOMES, FileKind
 
 Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
@@ -39,7 +39,7 @@ class Exhibit(NamedTuple):
     """The kind of data it is drawn from: `RunFiles.figure_data` gives the files,
     `headsweep.page.figures.draw.READERS` reads them."""
     draw: str
-    """The module and function that draw it from that data, as ``figures.gains:violins``. It is a
+    """The module and function that draw it from that data, as ``gains:violins``. It is a
     name because importing the function would load matplotlib for every command that reads this."""
     section: Section
     title: str
@@ -73,7 +73,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="violins",
         per="run",
         needs="gains",
-        draw="figures.gains:violins",
+        draw="gains:violins",
         section="printed",
         title="Gain from pruning one head",
         caption=(
@@ -86,7 +86,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="levels",
         per="run",
         needs="gains",
-        draw="figures.gains:levels",
+        draw="gains:levels",
         section="luck",
         title="Gain by difficulty",
         caption=(
@@ -100,7 +100,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="agreement",
         per="sweep",
         needs="accuracy",
-        draw="figures.maps:agreement",
+        draw="heatmaps:agreement",
         section="sampling",
         title="{of}: agreement between heads",
         caption=(
@@ -114,7 +114,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="heatmap",
         per="layer",
         needs="accuracy",
-        draw="figures.maps:heatmap",
+        draw="heatmaps:heatmap",
         section="printed",
         title="{of}: accuracy (%) without one head of layer {layer}",
         caption=(
@@ -127,7 +127,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="map",
         per="map",
         needs="map",
-        draw="figures.maps:scored_map",
+        draw="heatmaps:scored_map",
         section="heads",
         title="{of}: a map of every head",
         caption=(
@@ -141,7 +141,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="pass_at_n",
         per="selector",
         needs="curves",
-        draw="figures.curves:curves",
+        draw="curves:curves",
         section="printed",
         title="Pass@N: {of}",
         caption=(
@@ -155,7 +155,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="space",
         per="selector",
         needs="points",
-        draw="figures.maps:space",
+        draw="heatmaps:space",
         section="question",
         title="{of}: where heads and questions lie",
         caption=(
@@ -169,7 +169,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="families",
         per="frontier",
         needs="frontier",
-        draw="figures.curves:frontier",
+        draw="curves:frontier",
         section="families",
         title="{of}: families of variants",
         caption=(
@@ -183,7 +183,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         name="losses",
         per="compression",
         needs="results",
-        draw="figures.curves:losses",
+        draw="curves:losses",
         section="compression",
         title="{of}: losses and heads",
         caption=(

@@ -18,11 +18,11 @@ from scipy.special import stdtrit
 
 from headsweep.config import Config
 from headsweep.errors import TableError
-from headsweep.store.layout import Store
 from headsweep.files.record import Stopwatch, read_bytes, write_record
 from headsweep.files.safe_files import unreadable
-from headsweep.statistics import SIGNIFICANCE
 from headsweep.files.tables import FileKind, Table
+from headsweep.statistics import SIGNIFICANCE
+from headsweep.store.layout import Store
 from headsweep.text import correlation, nats, nats_a_token, percent, percentage, plain, points
 
 _LOG = logging.getLogger(__name__)

@@ -14,13 +14,12 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from headsweep.results import joint_tests
-from headsweep.results.truncation import UNCUT, truncated_answers, without_truncated
 from headsweep.config import Config
 from headsweep.errors import TableError
-from headsweep.store.batches import placebos, pool
-from headsweep.store.layout import Store
 from headsweep.files.safe_files import read_table
+from headsweep.files.tables import ACCURACY
+from headsweep.results import joint_tests
+from headsweep.results.truncation import UNCUT, truncated_answers, without_truncated
 from headsweep.statistics.intervals import (
     Bootstrap,
     false_discovery,
@@ -40,7 +39,8 @@ from headsweep.statistics.selection import (
     held_out_gain,
     surely_hurts,
 )
-from headsweep.files.tables import ACCURACY
+from headsweep.store.batches import placebos, pool
+from headsweep.store.layout import Store
 from headsweep.variants import BASE, Variant
 
 OVERALL = "Overall"
@@ -206,10 +206,10 @@ def controls(
 ) -> dict[str, pd.DataFrame]:
     """Return the tables ``gains``, ``heads`` and ``spread`` of a sweep.
 
-    Z (`headsweep.files.tables.ACCURACY`) and graded answers (`headsweep.files.tables.GRADED`) have the same
-    questions and variants. Base comes first, then the pruned variants, sorted. A layer's noise
-    placebos are compared with its heads, numeric ones with all. `noise` is the logit gap below
-    which rounding can change the order; the seed decides sign patterns and splits.
+    Z (`headsweep.files.tables.ACCURACY`) and graded answers (`headsweep.files.tables.GRADED`) have
+    the same questions and variants. Base comes first, then the pruned variants, sorted. A layer's
+    noise placebos are compared with its heads, numeric ones with all. `noise` is the logit gap
+    below which rounding can change the order; the seed decides sign patterns and splits.
     """
     layers = by_layer(variants)
     numeric = [str(placebo) for placebo in placebos if placebo.kind == "numeric"]

@@ -6,21 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from headsweep.files import paths
-from headsweep.results import paper_differences
-from headsweep.results.changes import changes, failures
-from headsweep.results.claims import claims
-from headsweep.results.compression_results import read_results
-from headsweep.results.compressions import tables
-from headsweep.results.facts import record
-from headsweep.results.gains import cells, controls, cut_cells, read_z
-from headsweep.results.published import audit, beside, conditions, cuts, head_pruning
 from headsweep.config import Config
 from headsweep.engine.requests import NEAR_TIE
-from headsweep.store.batches import arms, placebos
-from headsweep.store.chosen_heads import BASIS, basis
-from headsweep.results.exhibits import RunFiles
-from headsweep.store.layout import Store
+from headsweep.files import paths
 from headsweep.files.record import Stopwatch, read_json, write_record
 from headsweep.files.safe_files import read_table, write_csv, write_json, write_table
 from headsweep.files.tables import (
@@ -31,6 +19,18 @@ from headsweep.files.tables import (
     OUTCOMES,
     STUDY_OUTCOMES,
 )
+from headsweep.results import paper_differences
+from headsweep.results.changes import changes, failures
+from headsweep.results.claims import claims
+from headsweep.results.compression_results import read_results
+from headsweep.results.compressions import tables
+from headsweep.results.exhibits import RunFiles
+from headsweep.results.facts import record
+from headsweep.results.gains import cells, controls, cut_cells, read_z
+from headsweep.results.published import audit, beside, conditions, cuts, head_pruning
+from headsweep.store.batches import arms, placebos
+from headsweep.store.chosen_heads import BASIS, basis
+from headsweep.store.layout import Store
 
 
 def write_tables(config: Config, sweep: str, published: Path) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headsweep.config import Config
+from headsweep.config.titles import title
+from headsweep.experiments.maps import outcomes
 from headsweep.files import paths
 from headsweep.results.facts import Cell, Sentence, Source, widened
 from headsweep.results.report_verdict import ReportVerdict
-from headsweep.config import Config
-from headsweep.experiments.maps import outcomes
-from headsweep.config.titles import title
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import plural
 

@@ -6,6 +6,9 @@ precision, layers, prompt and grading, or solver and data, are the paper's.
 
 import pandas as pd
 
+from headsweep.config import Config
+from headsweep.config.compression import Compression
+from headsweep.config.titles import title
 from headsweep.results.compression_evidence import condition
 from headsweep.results.published import (
     FIGURE_LAYER,
@@ -14,10 +17,7 @@ from headsweep.results.published import (
     model_beside,
     published_name,
 )
-from headsweep.config import Config
-from headsweep.config.compression import Compression
 from headsweep.store.batches import pool
-from headsweep.config.titles import title
 
 _DTYPE = "float16"  # of the SPRINT paper's models, by its code
 _ATTENTION = "flash_attention_2"

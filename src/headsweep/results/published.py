@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from headsweep.config import Config, Model
 from headsweep.results.facts import read_csv
 from headsweep.results.gains import OVERALL
-from headsweep.config import Config, Model
-from headsweep.store.batches import pool
 from headsweep.statistics import LEVEL, TAILS
 from headsweep.statistics.contested import gains_by_chance
 from headsweep.statistics.intervals import unpaired_difference, wilson
 from headsweep.statistics.luck import of_table
+from headsweep.store.batches import pool
 
 HEAD_PRUNING = "sprint_head_pruning.csv"
 FIGURE_5 = "sprint_figure5.csv"

@@ -7,16 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from headsweep.files import paths
-from headsweep.results.facts import read_csv
 from headsweep.config import Config
 from headsweep.config import load as load_config
 from headsweep.errors import ConfigError
-from headsweep.results.exhibits import EXHIBITS, RunFiles
-from headsweep.store.layout import Store, check_version
+from headsweep.files import paths
 from headsweep.files.record import read_text
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, FileKind
+from headsweep.results.exhibits import EXHIBITS, RunFiles
+from headsweep.results.facts import read_csv
+from headsweep.store.layout import Store, check_version
 
 CONFIG = Path(paths.CONFIG).name
 """The file that makes a folder a run's."""
@@ -102,7 +102,9 @@ class Run:
         return self.folder.absolute().parent.parent
 
     def path(self, kind: FileKind, **names: object) -> Path:
-        """Return the path of a file of a kind (`headsweep.files.tables`, `headsweep.files.paths`)."""
+        """Return the path of a file of a kind (`headsweep.files.tables`,
+        `headsweep.files.paths`).
+        """
         return self.root / Store(self.config).path(kind, run=self.folder.name, **names)
 
     def z(self, sweep: str | None = None) -> pd.DataFrame:

@@ -8,6 +8,13 @@ number: the chance that it names any entry without an effect stays at 5%.
 
 from collections.abc import Iterator
 
+from headsweep.config import Config
+from headsweep.config.compression import is_narrow
+from headsweep.config.experiments import METHOD
+from headsweep.config.titles import title
+from headsweep.experiments.sprint import evaluation, methods
+from headsweep.experiments.sprint.evaluation import MEAN
+from headsweep.experiments.sprint.methods import COVER, SPRINT
 from headsweep.files import paths, tables
 from headsweep.results.comparisons import (
     TESTED_AT_BUDGET,
@@ -23,13 +30,6 @@ from headsweep.results.gains import HEADS, shown, shown_by_cut_answers
 from headsweep.results.map_verdicts import map_verdicts
 from headsweep.results.report_verdict import ReportVerdict
 from headsweep.results.truncation import NOTABLE_SHARE
-from headsweep.config import Config
-from headsweep.config.compression import is_narrow
-from headsweep.config.experiments import METHOD
-from headsweep.config.titles import title
-from headsweep.experiments.sprint import evaluation, methods
-from headsweep.experiments.sprint.evaluation import MEAN
-from headsweep.experiments.sprint.methods import COVER, SPRINT
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import plural
 from headsweep.variants import BASE

@@ -10,12 +10,12 @@ from functools import cached_property
 from itertools import chain, groupby
 from typing import Any, TypeVar
 
-from headsweep.files import paths
 from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep, TopHeads
 from headsweep.config.compression import Compression
 from headsweep.config.experiments import METHOD
 from headsweep.config.solvers import Encoder
 from headsweep.errors import ConfigError
+from headsweep.files import paths
 from headsweep.store.keys import digest, encoder_key, study_keys
 from headsweep.variants import BASE, FAMILIES, Pool, Variant, numeric
 

@@ -4,15 +4,15 @@ import csv
 import logging
 from typing import Any
 
-from headsweep.files import paths
 from headsweep.choices import GRADERS_VERSION
 from headsweep.config import Config, Sweep, TopHeads
 from headsweep.errors import ConfigError, TableError
+from headsweep.files import paths
+from headsweep.files.record import find_record, read_facts, read_text
 from headsweep.store.batches import expand, pool
 from headsweep.store.keys import digest, key
-from headsweep.store.map_scores import map_layers, texts_key
 from headsweep.store.layout import Store
-from headsweep.files.record import find_record, read_facts, read_text
+from headsweep.store.map_scores import map_layers, texts_key
 from headsweep.text import counted
 from headsweep.variants import Variant
 

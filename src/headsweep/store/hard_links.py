@@ -9,11 +9,11 @@ import contextlib
 import os
 from pathlib import Path
 
-from headsweep.files import paths
 from headsweep.config import Config
+from headsweep.files import paths
 from headsweep.files.plain_files import refuse_links
-from headsweep.store.layout import Store
 from headsweep.files.tables import ANSWERS
+from headsweep.store.layout import Store
 from headsweep.variants import BASE
 
 

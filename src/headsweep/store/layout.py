@@ -12,13 +12,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headsweep.files import paths
 from headsweep.config import Config
 from headsweep.errors import ConfigError
-from headsweep.models.source import ready_folder
+from headsweep.files import paths
 from headsweep.files.plain_files import read_plain
-from headsweep.store.batches import PlannedBatch
-from headsweep.store.keys import SECTIONS, VERSION, key_of_wildcard
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import read_table, write_json, write_text
 from headsweep.files.tables import (
@@ -31,6 +28,9 @@ from headsweep.files.tables import (
     Table,
     template_of,
 )
+from headsweep.models.source import ready_folder
+from headsweep.store.batches import PlannedBatch
+from headsweep.store.keys import SECTIONS, VERSION, key_of_wildcard
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,9 +2,9 @@
 
 from headsweep.config import Config, HeadMap, Model
 from headsweep.errors import ConfigError
+from headsweep.files.tables import GRADIENTS, SCORES
 from headsweep.store.batches import PlannedBatch, batches, expand, noise_placebos
 from headsweep.store.keys import digest, key
-from headsweep.files.tables import GRADIENTS, SCORES
 from headsweep.variants import Variant
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headsweep.files import paths
 from headsweep.config import Config, parse
 from headsweep.errors import TableError
-from headsweep.machine.processors import gpu_names, has_gpu
-from headsweep.store.keys import key
+from headsweep.files import paths
 from headsweep.files.record import Stopwatch, read_json, write_record
 from headsweep.files.safe_files import write_json
+from headsweep.machine.processors import gpu_names, has_gpu
+from headsweep.store.keys import key
 
 _DEFAULT = "headsweep"
 DECIDED = ("backend",)

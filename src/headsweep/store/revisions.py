@@ -15,9 +15,9 @@ from headsweep.benchmarks.sources import PINNED, file_revision, hub_dataset
 from headsweep.config import Config, Embedder, Model, Questions
 from headsweep.config.solvers import FETCH, MATH23K, Encoder, WordProblems
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError, quoted
+from headsweep.files.plain_files import expanded, read_plain
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
-from headsweep.files.plain_files import expanded, read_plain
 from headsweep.store.chosen_heads import with_chosen_heads
 from headsweep.store.pilot_settings import with_piloted_settings
 

@@ -3,24 +3,30 @@
 import math
 from typing import NamedTuple
 
-from headsweep.files import paths
 from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression
+from headsweep.files import paths
+from headsweep.machine.host import host_memory
+from headsweep.machine.processors import CORE, GPU, card_of, is_on_gpu
+from headsweep.models.footprint import (
+    cpu_megabytes,
+    embedding_model,
+    gpus_of,
+    host_megabytes,
+    parameters,
+    trains_on_gpu,
+)
+from headsweep.store.batches import PlannedBatch
+from headsweep.store.map_scores import map_layers, mapped_model
 from headsweep.workflow import cost
 from headsweep.workflow.assumptions import LENGTHS
-from headsweep.store.batches import PlannedBatch
-from headsweep.machine.processors import CORE, GPU, card_of, is_on_gpu
-from headsweep.models.footprint import cpu_megabytes, gpus_of, host_megabytes
-from headsweep.machine.host import host_memory
-from headsweep.store.map_scores import map_layers, mapped_model
-from headsweep.workflow.memory import parameters, scoring_memory, training_memory
+from headsweep.workflow.memory import scoring_memory, training_memory
 
 PROFILE = paths.SHIPPED / "workflow/profiles/slurm/config.yaml"
 UNNAMED = "CHANGE-ME"
 """What the profile has for a cluster's partition and account until somebody names them."""
 
 _START_MINUTES = 5  # of an allocation: its start, and loading a model
-_SMALL = 5e6  # parameters below which a GPU is not faster
 
 
 class Allocation(NamedTuple):
@@ -71,12 +77,6 @@ def embedding_threads(config: Config, embedder: str, cores: int) -> int:
     """
     model = embedding_model(config, embedder)
     return 1 if model is None else _shared_threads(model, cores)
-
-
-def embedding_model(config: Config, embedder: str) -> Model | None:
-    """Return a model of the config as it is loaded to embed; None for an embedder of the hub."""
-    name = config.embedders[embedder].model
-    return None if name is None else config.models[name].model_copy(update={"dtype": "float32"})
 
 
 def _shared_threads(model: Model, cores: int) -> int:
@@ -135,12 +135,6 @@ def training_request(
         megabytes += 1000 * scoring_memory(config, study, settings)
         megabytes = max(megabytes, 8000 + 1000 * sum(training_memory(config, study, settings)))
     return Allocation(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
-
-
-def trains_on_gpu(config: Config, study: Study) -> bool:
-    """Return whether the jobs of a compression use a GPU, where there is one."""
-    is_large = parameters(config, study) > _SMALL
-    return is_large and (study.model is None or config.models[study.model].device != "cpu")
 
 
 def quantised_request(config: Config, study: Study, threads: int = 1) -> Allocation:

@@ -24,12 +24,13 @@ from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression, heads_at, unit_size
 from headsweep.config.solvers import Training
 from headsweep.errors import HeadsweepError
-from headsweep.workflow.assumptions import LENGTHS
-from headsweep.store.batches import PlannedBatch
 from headsweep.machine.processors import Card
+from headsweep.models.footprint import parameters
+from headsweep.store.batches import PlannedBatch
 from headsweep.store.map_scores import map_layers, mapped_model, scored_variants
-from headsweep.workflow.memory import parameters, recipe_of, shape_of
 from headsweep.variants import BASE
+from headsweep.workflow.assumptions import LENGTHS
+from headsweep.workflow.memory import recipe_of, shape_of
 
 SPLIT_SIZES = {
     ("math500", "test"): 500,

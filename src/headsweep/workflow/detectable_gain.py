@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headsweep.config import Config
+from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_gain
 from headsweep.store.batches import pool
 from headsweep.workflow.cost import question_count
-from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_gain
 
 
 class Rates(NamedTuple):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from headsweep.config import Config, Study
 from headsweep.config.compression import SCORED_AT_ONCE, Compression
 from headsweep.config.solvers import Training
+from headsweep.models.footprint import BASE_ENCODER, parameters
 from headsweep.workflow.assumptions import HEAD_DIM, LENGTHS
 
-_BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver with a base or large encoder from the hub
 _MAPS = 3  # of one layer's attention: logits, logits with the mask, weights
 _STATES = 6  # of all tokens beside them: the residual stream, queries, keys and values
 _LONG_PROBLEM = 150  # tokens of a solver's longest texts
@@ -26,18 +26,6 @@ class TrainingMemory(NamedTuple):
     teacher: float
     maps: float  # attention weights of all layers, for the feature loss
     states: float  # other states of all layers, and logits
-
-
-def parameters(config: Config, study: Study) -> float:
-    """Return roughly how many parameters are trained; a hub encoder's name tells its size."""
-    if study.model is not None:
-        return config.models[study.model].billions * 1e9
-    encoder = config.solver_of(study).encoder
-    if encoder.source is not None:
-        return _LARGE if "large" in encoder.source else _BASE
-    # An encoder from scratch with 3,000 words; the thought head is as large as eight layers.
-    layer = 4 * encoder.width**2 + 2 * encoder.width * encoder.intermediate
-    return (encoder.layers + 8) * layer + 3000 * encoder.width
 
 
 def scoring_memory(config: Config, study: Study, settings: Compression) -> float:
@@ -80,7 +68,7 @@ def shape_of(config: Config, study: Study) -> Shape:
         encoder = config.solver_of(study).encoder
         if encoder.source is None:
             return Shape(encoder.layers, encoder.heads, encoder.width, encoder.intermediate)
-        return Shape(24, 16, 1024, 4096) if size > _BASE else Shape(12, 12, 768, 3072)
+        return Shape(24, 16, 1024, 4096) if size > BASE_ENCODER else Shape(12, 12, 768, 3072)
     model = config.models[study.model]
     width = model.heads * HEAD_DIM
     vocabulary = min(_VOCABULARY, size / (4 * width))

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from headsweep.config import Config
 from headsweep.config.compression import SCORED_AT_ONCE
-from headsweep.workflow import cost, memory
-from headsweep.store.batches import PlannedBatch, batches
 from headsweep.machine.processors import GPU, Card, this_cpu
+from headsweep.models.footprint import gpus_of, weight_bytes
+from headsweep.store.batches import PlannedBatch, batches
+from headsweep.text import aligned, duration
+from headsweep.workflow import cost, memory
 from headsweep.workflow.cost import Cost
 from headsweep.workflow.detectable_gain import ABOUT, ASSUMED, detectable_gains
-from headsweep.models.footprint import gpus_of, weight_bytes
-from headsweep.text import aligned, duration
 
 _START_SECONDS = 30.0  # start of a job and loading of a model
 

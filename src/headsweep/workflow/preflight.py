@@ -8,20 +8,20 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from headsweep.files import paths
 from headsweep.config import Config, Embedder, Model, parse
+from headsweep.config.titles import check_titles
 from headsweep.errors import BenchmarkError, ConfigError, ModelError
+from headsweep.files import paths
+from headsweep.files.safe_files import count_rows
+from headsweep.files.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
+from headsweep.machine.processors import gpu_count, usable_gpu_count
 from headsweep.models import source
 from headsweep.models.rope import check_rope
 from headsweep.store.batches import arm_files, batches
-from headsweep.machine.processors import gpu_count, usable_gpu_count
-from headsweep.workflow.cost import generation_cost, split_size, training_cost
+from headsweep.store.layout import Store, check_version
 from headsweep.store.map_scores import mapped_model, score_files
 from headsweep.store.revisions import at, check_revision, local_file
-from headsweep.store.layout import Store, check_version
-from headsweep.config.titles import check_titles
-from headsweep.files.safe_files import count_rows
-from headsweep.files.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
+from headsweep.workflow.cost import generation_cost, split_size, training_cost
 
 
 class _Loaded(NamedTuple):

@@ -12,24 +12,9 @@ from typing import Any, get_args
 
 from snakemake.io import report
 
-from headsweep.files import paths
 from headsweep.config import EXPERIMENTS, Config, Preset
-from headsweep.workflow import cost
-from headsweep.store.batches import arms, at_home, encoders
-from headsweep.results.exhibits import EXHIBITS, RunFiles, Subject
-from headsweep.store.keys import digest, encoder_key
-from headsweep.store.map_scores import (
-    find_map,
-    head_batches_elsewhere,
-    layer_name,
-    map_layers,
-    score_files,
-    texts_key,
-)
-from headsweep.store.layout import Store
 from headsweep.config.titles import title, titles
-from headsweep.page.printed import numbers
-from headsweep.page.printed.exhibits import DOCUMENT, PRINTED
+from headsweep.files import paths
 from headsweep.files.tables import (
     ACCURACY,
     ANSWERS,
@@ -42,7 +27,22 @@ from headsweep.files.tables import (
     TRAININGS,
     FileKind,
 )
+from headsweep.page.printed import numbers
+from headsweep.page.printed.exhibits import DOCUMENT, PRINTED
+from headsweep.results.exhibits import EXHIBITS, RunFiles, Subject
+from headsweep.store.batches import arms, at_home, encoders
+from headsweep.store.keys import digest, encoder_key
+from headsweep.store.layout import Store
+from headsweep.store.map_scores import (
+    find_map,
+    head_batches_elsewhere,
+    layer_name,
+    map_layers,
+    score_files,
+    texts_key,
+)
 from headsweep.variants import BASE, Variant, pattern
+from headsweep.workflow import cost
 from headsweep.workflow.resources import Resources
 from headsweep.workflow.wildcards import WildcardLookup
 

@@ -17,27 +17,27 @@ from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
-from headsweep.files import paths
-from headsweep.experiments.athena.problems import check_generated
+from headsweep.answers.work import Work
 from headsweep.benchmarks.draws import draw
 from headsweep.benchmarks.sources import read_source
 from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
 from headsweep.errors import ConfigError, HeadsweepError, TableError
-from headsweep.store import journal
-from headsweep.answers.work import Work
-from headsweep.workflow.allocations import PROFILE, UNNAMED
-from headsweep.store.batches import seeded_arms
-from headsweep.workflow.cost import question_count
-from headsweep.store.pilot_settings import unpiloted
-from headsweep.workflow.preflight import check_devices, preflight
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store, is_archived, mark_version, write_config
+from headsweep.experiments.athena.problems import check_generated
+from headsweep.files import paths
 from headsweep.files.record import read_text
 from headsweep.files.safe_files import count_rows, read_table
 from headsweep.files.tables import QUESTIONS, SOURCE
+from headsweep.store import journal
+from headsweep.store.batches import seeded_arms
+from headsweep.store.layout import Store, is_archived, mark_version, write_config
+from headsweep.store.pilot_settings import unpiloted
+from headsweep.store.revisions import resolve
 from headsweep.variants import Variant
+from headsweep.workflow.allocations import PROFILE, UNNAMED
+from headsweep.workflow.cost import question_count
+from headsweep.workflow.preflight import check_devices, preflight
 from headsweep.workflow.rules import Rules
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from headsweep.files import paths
 from headsweep.errors import ConfigError
+from headsweep.files import paths
 
 _ABOUT = """\
 examples:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from headsweep.benchmarks.sources import Row, check_file
+from headsweep.errors import BenchmarkError, quoted
 from headsweep.experiments.athena.equations import (
     NUMBER,
     Constant,
@@ -25,8 +27,6 @@ from headsweep.experiments.athena.equations import (
     parse,
     walk,
 )
-from headsweep.benchmarks.sources import Row, check_file
-from headsweep.errors import BenchmarkError, quoted
 from headsweep.files.record import read_bytes, read_text
 
 _TYPES = {

@@ -26,6 +26,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from headsweep.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
+from headsweep.config import Config
+from headsweep.config.solvers import MATH23K, Partition, WordProblems
+from headsweep.errors import BenchmarkError, quoted
 from headsweep.experiments.athena import generated
 from headsweep.experiments.athena.asdiv import xml_rows
 from headsweep.experiments.athena.equations import (
@@ -45,15 +49,11 @@ from headsweep.experiments.athena.equations import (
     parse_prefix,
     walk,
 )
-from headsweep.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
-from headsweep.config import Config
-from headsweep.config.solvers import MATH23K, Partition, WordProblems
-from headsweep.errors import BenchmarkError, quoted
 from headsweep.files.plain_files import expanded
-from headsweep.store.layout import Store
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import read_table, write_table
 from headsweep.files.tables import PROBLEMS
+from headsweep.store.layout import Store
 
 _LOG = logging.getLogger(__name__)
 

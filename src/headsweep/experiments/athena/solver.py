@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
+from headsweep.config.solvers import Solver, Training
+from headsweep.errors import BenchmarkError, ModelError, TableError
 from headsweep.experiments.athena.batches import (
     Level,
     ProblemBatch,
@@ -33,13 +35,11 @@ from headsweep.experiments.athena.equations import NUMBER, Problem
 from headsweep.experiments.athena.expressions import Expander, Op, harvest, schedule
 from headsweep.experiments.athena.networks import Athena, Progress, SolverOutput, ThoughtHead
 from headsweep.experiments.athena.problems import complexity
-from headsweep.config.solvers import Solver, Training
-from headsweep.errors import BenchmarkError, ModelError, TableError
+from headsweep.files.record import read_json, read_tensors
+from headsweep.files.safe_files import atomic, write_json
 from headsweep.models.geometry import HeadGeometry, evaluating
 from headsweep.models.learner import WHOLE, JudgedAnswer, Terms, move
 from headsweep.models.load import load_encoder
-from headsweep.files.record import read_json, read_tensors
-from headsweep.files.safe_files import atomic, write_json
 
 ACCEPTED_FROM = 0.5
 """The lowest reason probability at which a candidate is accepted."""

@@ -17,28 +17,28 @@ from typing import Any
 import pandas as pd
 import torch
 
-from headsweep.files import paths
+from headsweep.answers.exclusive import gpu_held
+from headsweep.benchmarks.prompts import check_prompts
+from headsweep.config import Config, Study
+from headsweep.errors import RESULT
 from headsweep.experiments.athena.problems import read_parts
 from headsweep.experiments.athena.solver import load_solver, new_solver
 from headsweep.experiments.compression.decoder import DecoderLearner, to_answer, to_learn
 from headsweep.experiments.compression.rounds import compress
 from headsweep.experiments.compression.training import train
-from headsweep.config import Config, Study
-from headsweep.errors import RESULT
-from headsweep.answers.exclusive import gpu_held
-from headsweep.benchmarks.prompts import check_prompts
+from headsweep.files import paths
+from headsweep.files.record import Stopwatch, checked_file, read_facts, write_facts, write_record
+from headsweep.files.safe_files import read_table, write_json, write_table
+from headsweep.files.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS
 from headsweep.grading.matrix import accuracy_matrix, grade_batch
+from headsweep.models.footprint import trains_on_gpu
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import JudgedAnswer, Learner, quantised
 from headsweep.models.load import load_model, torch_device
 from headsweep.models.loaded import dtype_name
 from headsweep.models.source import fetch_model
-from headsweep.workflow.allocations import trains_on_gpu
 from headsweep.store.batches import Arm, all_arms, encoders, find, solvers
 from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch, checked_file, read_facts, write_facts, write_record
-from headsweep.files.safe_files import read_table, write_json, write_table
-from headsweep.files.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)

@@ -10,21 +10,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headsweep.files import paths
-from headsweep.experiments.compression import savings
-from headsweep.experiments.compression.arm_jobs import learner_of, test_part
+from headsweep.answers.exclusive import gpu_held
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
 from headsweep.config.experiments import BASELINE, METHOD
-from headsweep.answers.exclusive import gpu_held
+from headsweep.experiments.compression import savings
+from headsweep.experiments.compression.arm_jobs import learner_of, test_part
+from headsweep.files import paths
+from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.safe_files import write_csv
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import Learner, quantised
 from headsweep.models.timing import seconds_of
+from headsweep.statistics.intervals import half_width
 from headsweep.store.batches import arms
 from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch, write_record
-from headsweep.files.safe_files import write_csv
-from headsweep.statistics.intervals import half_width
 
 _PAIR = ((BASELINE, False), (METHOD, False))  # of whose times the report speaks
 _WARM_UPS = 3  # before a pass is timed

@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headsweep.errors import ModelError
+from headsweep.files.plain_files import open_to_read
+from headsweep.files.safe_files import atomic
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import Example, Learner
 from headsweep.models.removal import keep_heads
-from headsweep.files.plain_files import open_to_read
-from headsweep.files.safe_files import atomic
 
 _STATE = "state"  # the one entry of a file's metadata
 

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 import torch
 from transformers import PretrainedConfig
 
-from headsweep.experiments.compression.calibration import Scores
 from headsweep.config.compression import Compression, heads_at, unit_size
 from headsweep.errors import ModelError
+from headsweep.experiments.compression.calibration import Scores
 from headsweep.models.checkpoints import can_state
 from headsweep.models.geometry import AttentionLayer, HeadGeometry
 from headsweep.models.removal import without

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headsweep.config.compression import Importance
+from headsweep.errors import ModelError
 from headsweep.experiments.compression.calibration import (
     Scores,
     Texts,
@@ -25,8 +27,6 @@ from headsweep.experiments.compression.calibration import (
     weight_norms,
 )
 from headsweep.experiments.compression.choice import check_finite
-from headsweep.config.compression import Importance
-from headsweep.errors import ModelError
 from headsweep.models.geometry import HeadGeometry, evaluating
 from headsweep.models.learner import Example, Learner, move
 from headsweep.models.masks import pruned
@@ -196,7 +196,8 @@ def accuracy_drops(
     Layers without any head in the accuracy matrix get no score.
 
     Args:
-        z: the accuracy matrix (`headsweep.files.tables.ACCURACY`), one row per training question, 0/1
+        z: the accuracy matrix (`headsweep.files.tables.ACCURACY`), one row per training question,
+        0/1
             columns for `base` and each head.
         geometry: the remaining heads.
         swept_geometry: the heads when the model was swept. The sweep numbers them as they were

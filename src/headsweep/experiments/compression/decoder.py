@@ -20,13 +20,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from headsweep.experiments.compression.criteria import accuracy_drops
+from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import Decoding, GraderName
 from headsweep.config.solvers import Training
-from headsweep.errors import ModelError
 from headsweep.engine.engine import Engine
-from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.engine.requests import Request
+from headsweep.errors import ModelError
+from headsweep.experiments.compression.criteria import accuracy_drops
+from headsweep.files.safe_files import remove_folder
 from headsweep.grading.distinct import grade_texts
 from headsweep.models.checkpoints import Pruning, plainest_form, save_pruned
 from headsweep.models.geometry import HeadGeometry, evaluating, find_heads
@@ -40,7 +41,6 @@ from headsweep.models.learner import (
     padded,
 )
 from headsweep.models.loaded import LoadedModel
-from headsweep.files.safe_files import remove_folder
 from headsweep.variants import BASE
 
 

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headsweep.experiments.compression.training import Objective
 from headsweep.config.compression import Distillation
+from headsweep.experiments.compression.training import Objective
 from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.learner import WHOLE, Batch, Learner, Terms, copied, eager_attention
 from headsweep.models.removal import find_readers, surviving_heads

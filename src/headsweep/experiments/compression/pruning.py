@@ -11,11 +11,14 @@ import numpy as np
 from jaxtyping import Int
 from transformers import PreTrainedModel
 
+from headsweep.config.compression import SCORED_AT_ONCE, Importance
+from headsweep.errors import ModelError
 from headsweep.experiments.compression import choice, criteria
 from headsweep.experiments.compression.calibration import row_batches
 from headsweep.experiments.compression.savings import Size, size
-from headsweep.config.compression import SCORED_AT_ONCE, Importance
-from headsweep.errors import ModelError
+from headsweep.files.record import Stopwatch
+from headsweep.files.safe_files import check_writable, read_table
+from headsweep.files.tables import ACCURACY
 from headsweep.models.checkpoints import (
     LOADED_BY,
     Form,
@@ -27,9 +30,6 @@ from headsweep.models.geometry import HeadGeometry, find_heads, most_tokens
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads, zero_heads
 from headsweep.models.source import fetch_model, fingerprint
-from headsweep.files.record import Stopwatch
-from headsweep.files.safe_files import check_writable, read_table
-from headsweep.files.tables import ACCURACY
 from headsweep.text import counted
 from headsweep.variants import Variant
 

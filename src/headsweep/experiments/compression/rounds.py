@@ -15,6 +15,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel
 from torch import Tensor
 
+from headsweep.config.compression import NOTABLE, Compression, advised, heads_at
+from headsweep.config.solvers import Training
 from headsweep.experiments.compression import checkpoint
 from headsweep.experiments.compression.calibration import Scores
 from headsweep.experiments.compression.choice import (
@@ -32,8 +34,6 @@ from headsweep.experiments.compression.distillation import (
 from headsweep.experiments.compression.savings import parameters
 from headsweep.experiments.compression.steps import derived_seed
 from headsweep.experiments.compression.training import Fit, Objective, TrainingCallback, task, train
-from headsweep.config.compression import NOTABLE, Compression, advised, heads_at
-from headsweep.config.solvers import Training
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.learner import Example, Learner, accuracy, copied
 from headsweep.models.load import torch_device

@@ -1,9 +1,10 @@
 """What the two training loops share: a step's texts, its seed and rate, checks and messages.
 
 The loops stay apart, because they differ in every step. That of learners
-(`headsweep.experiments.compression.training`) runs in one process, counts epochs, keeps the best weights, and
-may lose heads between two steps. That of decoders on texts (`headsweep.experiments.recovery.text_training`)
-runs in any number of processes, counts steps over all rounds, and may train LoRA matrices only.
+(`headsweep.experiments.compression.training`) runs in one process, counts epochs, keeps the best
+weights, and may lose heads between two steps. That of decoders on texts
+(`headsweep.experiments.recovery.text_training`) runs in any number of processes, counts steps over
+all rounds, and may train LoRA matrices only.
 """
 
 import logging

@@ -18,6 +18,8 @@ from jaxtyping import Float
 from pydantic import BaseModel
 from torch import Tensor
 
+from headsweep.config.solvers import Training
+from headsweep.errors import ModelError
 from headsweep.experiments.compression import checkpoint
 from headsweep.experiments.compression.steps import (
     Reports,
@@ -27,8 +29,6 @@ from headsweep.experiments.compression.steps import (
     epoch_batches,
     loss_words,
 )
-from headsweep.config.solvers import Training
-from headsweep.errors import ModelError
 from headsweep.models.learner import (
     WHOLE,
     Batch,

@@ -12,25 +12,25 @@ from typing import Any
 import pandas as pd
 import torch
 
-from headsweep.files import paths
+from headsweep.answers.exclusive import with_model
 from headsweep.config import Config
-from headsweep.errors import ModelError
-from headsweep.store import journal
 from headsweep.engine.check import in_float32
 from headsweep.engine.devices import give_back_memory
-from headsweep.answers.exclusive import with_model
 from headsweep.engine.refusals import not_finite
 from headsweep.engine.requests import NEAR_TIE
+from headsweep.errors import ModelError
 from headsweep.experiments.maps.gradients import estimate, log_probability
 from headsweep.experiments.maps.known_texts import read_texts
 from headsweep.experiments.maps.scoring import MOST_TOKENS, Score, Text, score
-from headsweep.models.loaded import LoadedModel, dtype_name
-from headsweep.models.masks import pruned
-from headsweep.store.keys import digest
-from headsweep.store.map_scores import find_map, scored_variants
+from headsweep.files import paths
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import GRADIENTS, SCORES
+from headsweep.models.loaded import LoadedModel, dtype_name
+from headsweep.models.masks import pruned
+from headsweep.store import journal
+from headsweep.store.keys import digest
+from headsweep.store.map_scores import find_map, scored_variants
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)

@@ -13,21 +13,21 @@ from typing import NamedTuple
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
+from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import Config
 from headsweep.errors import TableError
-from headsweep.benchmarks.prompts import encode_prompt
-from headsweep.grading.matrix import grade_answers
 from headsweep.experiments.maps.outcomes import RIGHT, SOLUTION, WRONG
 from headsweep.experiments.maps.scoring import Text
+from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.safe_files import read_arrow, write_table
+from headsweep.files.tables import ANSWERS, QUESTIONS, TEXTS
+from headsweep.grading.matrix import grade_answers
 from headsweep.models.checkpoints import stated_config
 from headsweep.models.geometry import most_tokens
 from headsweep.models.load import load_tokenizer
-from headsweep.store.map_scores import find_map
-from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch, write_record
-from headsweep.files.safe_files import read_arrow, write_table
 from headsweep.statistics.maxima import FEWEST
-from headsweep.files.tables import ANSWERS, QUESTIONS, TEXTS
+from headsweep.store.layout import Store
+from headsweep.store.map_scores import find_map
 from headsweep.text import counted
 from headsweep.variants import BASE
 

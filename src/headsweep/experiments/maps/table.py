@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from headsweep.files import paths
 from headsweep.config import Config
+from headsweep.config.titles import title
 from headsweep.errors import RESULT, TableError
 from headsweep.experiments.maps.foretold import foretold
 from headsweep.experiments.maps.outcomes import HIGHER, LOWER, heads_table, layers_table
-from headsweep.store.chosen_heads import BASIS, basis
-from headsweep.store.map_scores import head_batches_elsewhere, score_files
-from headsweep.store.layout import Store
-from headsweep.config.titles import title
+from headsweep.files import paths
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import read_table, write_csv
 from headsweep.files.tables import ACCURACY, GRADIENTS, SCORES
+from headsweep.store.chosen_heads import BASIS, basis
+from headsweep.store.layout import Store
+from headsweep.store.map_scores import head_batches_elsewhere, score_files
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from transformers import PreTrainedModel
 
 from headsweep.benchmarks.draws import draw
+from headsweep.benchmarks.prompts import check_prompts
 from headsweep.benchmarks.sources import read_source
 from headsweep.choices import BenchmarkGrader
-from headsweep.experiments.compression.decoder import DecoderLearner, to_answer
 from headsweep.config import Decoding, Questions
-from headsweep.errors import ConfigError
-from headsweep.benchmarks.prompts import check_prompts
 from headsweep.engine.refusals import check_kind
+from headsweep.errors import ConfigError
+from headsweep.experiments.compression.decoder import DecoderLearner, to_answer
 from headsweep.models.checkpoints import stated_config
 from headsweep.models.load import as_loaded, load_tokenizer
 from headsweep.statistics.intervals import Estimate, paired_interval, wilson

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import torch
 
-from headsweep.experiments.compression.choice import check_ratio, even_count, lowest_heads
 from headsweep.errors import ModelError
+from headsweep.experiments.compression.choice import check_ratio, even_count, lowest_heads
+from headsweep.experiments.recovery.settings import Recovery
+from headsweep.experiments.recovery.texts import Piece, Text, cut
 from headsweep.models.checkpoints import check_uniform, outline, stated_config
 from headsweep.models.geometry import kept_heads, most_tokens
 from headsweep.models.load import load_tokenizer
 from headsweep.models.removal import find_cuts, without
 from headsweep.models.source import stated_geometry
-from headsweep.experiments.recovery.settings import Recovery
-from headsweep.experiments.recovery.texts import Piece, Text, cut
 
 _LOG = logging.getLogger(__name__)
 

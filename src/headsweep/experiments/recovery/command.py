@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from headsweep.choices import BenchmarkGrader
 from headsweep.errors import ConfigError
-from headsweep.models.gguf import Kind
 from headsweep.experiments.recovery.settings import TRAINING, Recovery
+from headsweep.models.gguf import Kind
 
 if TYPE_CHECKING:
     from headsweep.experiments.compression.pruning import Pruned

@@ -14,11 +14,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, PreTrainedModel
 
 from headsweep.experiments.compression import savings
+from headsweep.experiments.recovery.benchmark import Right, accuracies
+from headsweep.experiments.recovery.texts import Piece
 from headsweep.models.geometry import evaluating, find_heads
 from headsweep.models.learner import move, padded
 from headsweep.models.timing import ANSWER_TOKENS, PROMPT_TOKENS, TURNS, seconds_of
-from headsweep.experiments.recovery.benchmark import Right, accuracies
-from headsweep.experiments.recovery.texts import Piece
 from headsweep.statistics.intervals import Estimate, ratio_of_sums
 from headsweep.text import percent, percentage, points, with_interval
 

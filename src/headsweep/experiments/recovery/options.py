@@ -8,9 +8,9 @@ from pathlib import Path
 
 from headsweep.arguments import count, layer_numbers, reading
 from headsweep.choices import BenchmarkGrader
-from headsweep.models.gguf import Kind
 from headsweep.experiments.recovery.command import prune_as_asked
 from headsweep.experiments.recovery.settings import TRAINING, Recovery
+from headsweep.models.gguf import Kind
 
 _FORMS = {
     "zero": ("zeroed", "set the heads' weights to zero: loads everywhere, not smaller"),

@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
 
+from headsweep.errors import ConfigError, ModelError
 from headsweep.experiments.compression.calibration import Scores
 from headsweep.experiments.compression.choice import (
     check_ratio,
@@ -29,7 +30,23 @@ from headsweep.experiments.compression.criteria import named
 from headsweep.experiments.compression.decoder import round_weights
 from headsweep.experiments.compression.pruning import revision_of
 from headsweep.experiments.compression.rounds import Removal, removal_of
-from headsweep.errors import ConfigError, ModelError
+from headsweep.experiments.recovery.benchmark import Benchmark, answered, check_answerable
+from headsweep.experiments.recovery.checks import (
+    also_trained_on,
+    check_model,
+    check_packages,
+    enough_pieces,
+    evenly,
+)
+from headsweep.experiments.recovery.evaluation import as_rows, measured
+from headsweep.experiments.recovery.model_card import chosen_by, measured_how
+from headsweep.experiments.recovery.scoring import scores_on_texts
+from headsweep.experiments.recovery.settings import Recovery, recovery
+from headsweep.experiments.recovery.text_training import Progress, accelerator_for, train_round
+from headsweep.experiments.recovery.texts import Piece, Text, digest, tenth
+from headsweep.experiments.recovery.work import RESULT, Unfinished
+from headsweep.files.record import Stopwatch, read_json
+from headsweep.files.safe_files import check_writable
 from headsweep.models.checkpoints import (
     LOADED_BY,
     PRUNED_HEADS,
@@ -43,23 +60,6 @@ from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.load import load_checkpoint
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
-from headsweep.files.record import Stopwatch, read_json
-from headsweep.experiments.recovery.benchmark import Benchmark, answered, check_answerable
-from headsweep.experiments.recovery.model_card import chosen_by, measured_how
-from headsweep.experiments.recovery.checks import (
-    also_trained_on,
-    check_model,
-    check_packages,
-    enough_pieces,
-    evenly,
-)
-from headsweep.experiments.recovery.evaluation import as_rows, measured
-from headsweep.experiments.recovery.scoring import scores_on_texts
-from headsweep.experiments.recovery.settings import Recovery, recovery
-from headsweep.experiments.recovery.text_training import Progress, accelerator_for, train_round
-from headsweep.experiments.recovery.texts import Piece, Text, digest, tenth
-from headsweep.experiments.recovery.work import RESULT, Unfinished
-from headsweep.files.safe_files import check_writable
 from headsweep.text import counted
 from headsweep.variants import Variant
 
@@ -112,7 +112,8 @@ def prune_and_recover(
         benchmark: questions that the models answer in the end; see
             `headsweep.experiments.recovery.benchmark.read_benchmark`.
         control: also train the same with nothing removed, and measure that.
-        settings: those of `headsweep.experiments.recovery.settings.Recovery`, by name: `ratio=0.3, steps=500`.
+        settings: those of `headsweep.experiments.recovery.settings.Recovery`, by name: `ratio=0.3,
+        steps=500`.
 
     Returns:
         The result, in the first of several processes; None in the others.

@@ -4,8 +4,8 @@ The loss is l1 response + l2 task (arXiv 2511.17577, eq. 6): response is tempera
 student) of the next token, task the cross-entropy of the texts. Both are means over tokens.
 
 It runs in any number of processes that accelerate starts. Each takes its share of a step's texts; a
-step's texts and their order depend on the seed only. `headsweep.experiments.compression.steps` says why
-learners have a loop of their own.
+step's texts and their order depend on the seed only. `headsweep.experiments.compression.steps` says
+why learners have a loop of their own.
 """
 
 import logging
@@ -22,6 +22,7 @@ from accelerate import Accelerator, DistributedType
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
+from headsweep.errors import ModelError, cause_of
 from headsweep.experiments.compression.checkpoint import (
     moments_of,
     read_state,
@@ -35,11 +36,10 @@ from headsweep.experiments.compression.steps import (
     decay_groups,
     epoch_batches,
 )
-from headsweep.errors import ModelError, cause_of
-from headsweep.models.learner import divergence
 from headsweep.experiments.recovery.evaluation import predictions
 from headsweep.experiments.recovery.settings import Recovery
 from headsweep.experiments.recovery.texts import Piece
+from headsweep.models.learner import divergence
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_STATES = 300

@@ -15,9 +15,8 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from headsweep.errors import ModelError, TableError
+from headsweep.experiments.recovery.text_training import Progress
 from headsweep.files.locks import Locks
-from headsweep.models.checkpoints import CARD, Form, Pruning, check_target, save_pruned
-from headsweep.models.geometry import HeadGeometry
 from headsweep.files.record import (
     Stopwatch,
     first_damaged_file,
@@ -26,8 +25,9 @@ from headsweep.files.record import (
     record_path,
     write_record,
 )
-from headsweep.experiments.recovery.text_training import Progress
 from headsweep.files.safe_files import write_json
+from headsweep.models.checkpoints import CARD, Form, Pruning, check_target, save_pruned
+from headsweep.models.geometry import HeadGeometry
 
 RESULT = "recovery.json"  # beside a decoder, what is known of it
 _CALL = "call.json"

@@ -15,10 +15,10 @@ from headsweep.experiments.sprint import methods
 from headsweep.experiments.sprint.rankers import Shortlist
 from headsweep.experiments.sprint.scores import Scores, Trained, Values, estimated, outcomes
 from headsweep.experiments.sprint.validation import APART_FROM_ALL, UNKNOWN, LossReading, Order, Z
+from headsweep.files.tables import CURVES
 from headsweep.statistics import TAILS
 from headsweep.statistics.differences import Outcomes, compare, largest_n, of_questions
 from headsweep.statistics.intervals import Bootstrap, simultaneous
-from headsweep.files.tables import CURVES
 
 SHOWN_N = (1, 2, 4, 8, 16)
 """The values of N that tables show."""
@@ -118,7 +118,8 @@ _FROM_ELSEWHERE = ""
 def curves(
     scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return Pass@N, then diversity and cost: `headsweep.files.tables.CURVES` and `DIVERSITY_COLUMNS`.
+    """Return Pass@N, then diversity and cost: `headsweep.files.tables.CURVES` and
+    `DIVERSITY_COLUMNS`.
 
     The intervals cover the choice of test questions; a trained selector is taken as fixed. The
     second table leaves out the oracle, which has no answers of its own; the cost of embedding is

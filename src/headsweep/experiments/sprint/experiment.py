@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from headsweep.files import safe_files, tables
 from headsweep.config import Config
 from headsweep.errors import TableError
-from headsweep.store.batches import pool
-from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch, read_record, write_record
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions
 from headsweep.experiments.sprint.scores import Answers
 from headsweep.experiments.sprint.validation import Z
+from headsweep.files import safe_files, tables
+from headsweep.files.record import Stopwatch, read_record, write_record
 from headsweep.files.tables import FileKind, Table
+from headsweep.store.batches import pool
+from headsweep.store.layout import Store
 from headsweep.variants import BASE, FAMILIES, Variant
 
 

@@ -13,7 +13,8 @@ The first term draws a question to the heads that solve it. The second, subtract
 that the paper prints, rewards distance between heads that agree: the N nearest heads then tend to
 differ in what they solve.
 
-Where the formula leaves a choice, the code does this (see also `headsweep.experiments.sprint.model`):
+Where the formula leaves a choice, the code does this (see also
+`headsweep.experiments.sprint.model`):
 
 - A question that no head solves has an empty M⁺_i and an infinite loss. It is left out of the first
   term and its mean, but counts in s_jk. A question that all heads solve stays: its loss is 0.
@@ -206,8 +207,9 @@ def choose(
     """Choose embedder, geometry, dimension, λ and all other options on held-out training questions.
 
     Every setting is trained on the other part of each split. The best mean score (see
-    `headsweep.experiments.sprint.validation`) wins; ties go to the first in the config's order. The result of a
-    setting that diverged depends on when training stopped: it wins only if all diverged.
+    `headsweep.experiments.sprint.validation`) wins; ties go to the first in the config's order. The
+    result of a setting that diverged depends on when training stopped: it wins only if all
+    diverged.
 
     Returns:
         The setting, and a table with a row for each setting and seed: the setting; Pass@1, Pass@4
@@ -274,7 +276,8 @@ class Ranking(NamedTuple):
     method: str
     """Or the name of a reading of the loss."""
     training: str
-    """Which training questions it learnt from, by its name in `headsweep.experiments.sprint.validation`."""
+    """Which training questions it learnt from, by its name in
+    `headsweep.experiments.sprint.validation`."""
     seed: int
     question_ids: Sequence[str]
     heads: Order

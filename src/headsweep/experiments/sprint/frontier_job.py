@@ -8,13 +8,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from headsweep.files import paths
 from headsweep.config import Config
 from headsweep.errors import RESULT
-from headsweep.store.batches import family_members
-from headsweep.store.layout import Store
-from headsweep.files.record import Stopwatch, write_record
-from headsweep.files.safe_files import write_csv
 from headsweep.experiments.sprint.experiment import GradedAnswers
 from headsweep.experiments.sprint.frontier import (
     SAMPLING,
@@ -28,7 +23,12 @@ from headsweep.experiments.sprint.frontier import (
     worth,
 )
 from headsweep.experiments.sprint.scores import Answers, Scores, estimated
+from headsweep.files import paths
+from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.safe_files import write_csv
 from headsweep.statistics.intervals import Bootstrap
+from headsweep.store.batches import family_members
+from headsweep.store.layout import Store
 from headsweep.variants import BASE, FAMILIES
 
 _LOG = logging.getLogger(__name__)

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headsweep.files import paths, safe_files, tables
 from headsweep.config import Config
-from headsweep.errors import RESULT, ConfigError, TableError
-from headsweep.store.batches import at_home
 from headsweep.config.titles import titles
-from headsweep.files.record import Stopwatch, peak_resident, read_record, write_record
+from headsweep.errors import RESULT, ConfigError, TableError
 from headsweep.experiments.sprint import choosing, evaluation, methods, rankers, scoring, validation
-from headsweep.experiments.sprint.model_card import card
 from headsweep.experiments.sprint.experiment import Experiment, GradedAnswers
+from headsweep.experiments.sprint.model_card import card
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions
 from headsweep.experiments.sprint.scores import Trained, mean_over, outcomes
 from headsweep.experiments.sprint.scoring import Inputs
 from headsweep.experiments.sprint.validation import reading_of
+from headsweep.files import paths, safe_files, tables
+from headsweep.files.record import Stopwatch, peak_resident, read_record, write_record
 from headsweep.statistics.differences import compare
 from headsweep.statistics.intervals import Bootstrap
+from headsweep.store.batches import at_home
 from headsweep.text import counted
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 
 from headsweep.config.experiments import Geometry
 from headsweep.errors import TableError
+from headsweep.experiments.sprint.validation import Order
 from headsweep.files.record import read_tensors
 from headsweep.files.safe_files import atomic
-from headsweep.experiments.sprint.validation import Order
 
 _FACTS = "headsweep"  # a single metadata entry, as safetensors writes several in no fixed order
 

@@ -7,9 +7,9 @@ import pandas as pd
 from huggingface_hub import ModelCard, ModelCardData
 
 from headsweep.config import Config, Questions
-from headsweep.models.source import local_folder
 from headsweep.experiments.sprint.evaluation import SHOWN_N
 from headsweep.experiments.sprint.validation import likeness, reading_title
+from headsweep.models.source import local_folder
 from headsweep.text import points, with_interval
 
 _CARD = """\
@@ -54,9 +54,10 @@ def card(
 ) -> str:
     """Return the model card of a trained selector of a resolved config.
 
-    `facts` is the metadata saved with it; `curves` its Pass@N (`headsweep.files.tables.CURVES`); `alike`
-    says which test questions resemble training questions (`headsweep.experiments.sprint.validation.overlap`);
-    `paired` are the differences (`headsweep.experiments.sprint.evaluation.paired`).
+    `facts` is the metadata saved with it; `curves` its Pass@N (`headsweep.files.tables.CURVES`);
+    `alike` says which test questions resemble training questions
+    (`headsweep.experiments.sprint.validation.overlap`); `paired` are the differences
+    (`headsweep.experiments.sprint.evaluation.paired`).
     """
     options = config.selectors[name]
     chosen = facts["setting"]

@@ -14,9 +14,9 @@ from headsweep.experiments.sprint.evaluation import shuffle
 from headsweep.experiments.sprint.experiment import Experiment, GradedAnswers
 from headsweep.experiments.sprint.scores import Answers, Scores, Trained, Values, drawn, ordered
 from headsweep.experiments.sprint.validation import Order, Z
+from headsweep.files.tables import RANKING, TRAININGS
 from headsweep.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered
 from headsweep.statistics.differences import Outcomes
-from headsweep.files.tables import RANKING, TRAININGS
 from headsweep.variants import BASE
 
 _T = TypeVar("_T")

@@ -13,10 +13,15 @@ from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.optimize import isotonic_regression
 
-from headsweep.results.comparisons import TESTED_AT_BUDGET
-from headsweep.results.compression_results import StudyResults
-from headsweep.results.facts import rows_of
 from headsweep.config.experiments import METHOD
+from headsweep.experiments.sprint.methods import (
+    ONE_ANSWER,
+    ORACLE,
+    RANDOM,
+    RIVALS,
+    SPRINT,
+    is_sampling,
+)
 from headsweep.page.figures.draw import Figure, empty
 from headsweep.page.figures.style import (
     BLUE,
@@ -31,14 +36,9 @@ from headsweep.page.figures.style import (
     VERMILLION,
     method_line,
 )
-from headsweep.experiments.sprint.methods import (
-    ONE_ANSWER,
-    ORACLE,
-    RANDOM,
-    RIVALS,
-    SPRINT,
-    is_sampling,
-)
+from headsweep.results.comparisons import TESTED_AT_BUDGET
+from headsweep.results.compression_results import StudyResults
+from headsweep.results.facts import rows_of
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, plain, points, short
 
@@ -74,8 +74,9 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int, of_loss: s
     These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
     but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
     The tables are `headsweep.files.tables.CURVES` and
-    `headsweep.experiments.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions; `of_loss` says
-    which reading of its loss SPRINT has. Methods that have only one answer are marked.
+    `headsweep.experiments.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions;
+    `of_loss` says which reading of its loss SPRINT has. Methods that have only one answer are
+    marked.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
@@ -145,8 +146,9 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     """Draw Pass@N and votes of each family against tokens, and differences to sampling, filled
     where Holm's test of all families leaves them.
 
-    The tables are those of `headsweep.experiments.sprint.frontier_job.compare`: the curves, of which members in
-    the order that training questions chose are drawn; differences; and a row a family.
+    The tables are those of `headsweep.experiments.sprint.frontier_job.compare`: the curves, of
+    which members in the order that training questions chose are drawn; differences; and a row a
+    family.
     """
     titles = dict(zip(families["family"], families["title"], strict=True))
     own_marks = cycle(_OWN_MARKS)

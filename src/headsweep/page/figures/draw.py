@@ -16,21 +16,21 @@ import matplotlib.style
 import pandas as pd
 from matplotlib.figure import Figure as Image
 
+from headsweep.config import Config
+from headsweep.config.titles import title, titles
+from headsweep.errors import ConfigError
+from headsweep.experiments.maps.outcomes import HEADS as MAPPED
+from headsweep.experiments.sprint.evaluation import PAIRED_COLUMNS
+from headsweep.experiments.sprint.validation import reading_title
+from headsweep.files.record import Stopwatch
+from headsweep.files.safe_files import atomic, read_metadata, read_table, write_csv, write_json
+from headsweep.files.tables import ACCURACY, CURVES, POSITIONS
+from headsweep.page.figures.style import SHEET, TWO_COLUMNS
 from headsweep.results.compression_results import read_results
+from headsweep.results.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles
 from headsweep.results.facts import read_csv, record
 from headsweep.results.gains import GAINS, read_z
 from headsweep.results.published import is_printed
-from headsweep.config import Config
-from headsweep.errors import ConfigError
-from headsweep.page.figures.style import SHEET, TWO_COLUMNS
-from headsweep.experiments.maps.outcomes import HEADS as MAPPED
-from headsweep.results.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles
-from headsweep.config.titles import title, titles
-from headsweep.files.record import Stopwatch
-from headsweep.files.safe_files import atomic, read_metadata, read_table, write_csv, write_json
-from headsweep.experiments.sprint.evaluation import PAIRED_COLUMNS
-from headsweep.experiments.sprint.validation import reading_title
-from headsweep.files.tables import ACCURACY, CURVES, POSITIONS
 from headsweep.text import short
 
 _LOG = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ def draw_exhibit(
     template = exhibit.template(run, subject, **layer)
     made = [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
     with drawing():
-        figure: Figure = resolve_name(f"headsweep.{exhibit.draw}")(*needs, **layer)
+        figure: Figure = resolve_name(f"headsweep.page.figures.{exhibit.draw}")(*needs, **layer)
         heading, caption = exhibit.words(called or short(subject), figure.facts)
         save(figure, made, heading, caption, sources)
     return made

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure as Image
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
-from headsweep.results.facts import rows_of
 from headsweep.page.figures.draw import Figure, empty
 from headsweep.page.figures.style import (
     BLUE,
@@ -24,6 +23,7 @@ from headsweep.page.figures.style import (
     TWO_COLUMNS,
     VERMILLION,
 )
+from headsweep.results.facts import rows_of
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import points, short, wrapped
 

@@ -14,7 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure as Image
 
-from headsweep.results.gains import cells
+from headsweep.experiments.maps.outcomes import HIGHER, LOWER, TITLE_OF_OUTCOME
 from headsweep.page.figures.draw import Figure, empty
 from headsweep.page.figures.shared import strongest
 from headsweep.page.figures.style import (
@@ -28,7 +28,7 @@ from headsweep.page.figures.style import (
     VERMILLION,
     legible,
 )
-from headsweep.experiments.maps.outcomes import HIGHER, LOWER, TITLE_OF_OUTCOME
+from headsweep.results.gains import cells
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import counted, percent, short, wrapped
 from headsweep.variants import BASE, Variant
@@ -40,7 +40,8 @@ _FEW_GROUPS, _FEW_VARIANTS = 3, 64  # the most that fit into one column
 def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     """Draw accuracy by head and subject of one layer, with the base model in the first row.
 
-    `z` is the accuracy matrix (`headsweep.files.tables.ACCURACY`); of the variants, base comes first.
+    `z` is the accuracy matrix (`headsweep.files.tables.ACCURACY`); of the variants, base comes
+    first.
     """
     table = cells(z, variants)
     rows = table[(table["by"] != "level") & (table["layer"].isna() | (table["layer"] == layer))]
@@ -183,7 +184,8 @@ def _bar(axes: Axes, drawn: ScalarMappable, label: str, **options: Any) -> None:
 
 
 def scored_map(heads: pd.DataFrame) -> Figure:
-    """Draw a map of every head (columns `headsweep.experiments.maps.outcomes.HEADS`): a panel an outcome.
+    """Draw a map of every head (columns `headsweep.experiments.maps.outcomes.HEADS`): a panel an
+    outcome.
 
     Rows are layers; the last column, apart, is the mean of a layer's noise placebos.
     """
@@ -242,8 +244,8 @@ def _scored_panel(axes: Axes, rows: pd.DataFrame, layers: np.ndarray, width: int
 
 
 def space(points: pd.DataFrame, solved: pd.Series) -> Figure:
-    """Draw heads and questions (`headsweep.files.tables.POSITIONS`) on the first two principal components
-    of both together, and the share of the pool's heads that solve each question.
+    """Draw heads and questions (`headsweep.files.tables.POSITIONS`) on the first two principal
+    components of both together, and the share of the pool's heads that solve each question.
 
     Signs are fixed: the entry of largest magnitude of each axis is positive.
     """

@@ -1,8 +1,9 @@
 """The tables and figures that the papers print, and the files they are made as.
 
-To add one: a row here, and a function in `headsweep.page.printed.tables` or `headsweep.page.printed.figures`.
-It gets the row and the `headsweep.page.printed.numbers.Numbers`, and returns a `PrintedTable` or a
-`headsweep.page.figures.draw.Figure`; numbers of a new kind are read in `headsweep.page.printed.numbers`.
+To add one: a row here, and a function in `headsweep.page.printed.tables` or
+`headsweep.page.printed.figures`. It gets the row and the `headsweep.page.printed.numbers.Numbers`,
+and returns a `PrintedTable` or a `headsweep.page.figures.draw.Figure`; numbers of a new kind are
+read in `headsweep.page.printed.numbers`.
 
 The papers' other figures are schematic: they show no numbers, and are not drawn.
 """
@@ -54,7 +55,7 @@ _TABLES_OF_MODELS = tuple(
     PrintedExhibit(
         paper="sprint",
         place=table,
-        make="printed.tables:head_pruning",
+        make="tables:head_pruning",
         title="Pass@1 of {models} on {tested} without one attention head of a layer",
         of=model,
     )
@@ -66,50 +67,50 @@ PRINTED: tuple[PrintedExhibit, ...] = (
     PrintedExhibit(
         paper="sprint",
         place="Figure 2",
-        make="printed.figures:gains",
+        make="figures:gains",
         title="Gain in accuracy of the best head of a layer, over all subjects and layers",
     ),
     PrintedExhibit(
         paper="sprint",
         place="Figure 4",
-        make="printed.figures:pass_at_n",
+        make="figures:pass_at_n",
         title="Pass@N of SPRINT, sampling and random heads",
     ),
     PrintedExhibit(
         paper="sprint",
         place="Figure 5",
-        make="printed.figures:heatmap",
+        make="figures:heatmap",
         title="Pass@1 of {models} on {tested} without one head of layer {layer}",
         of="Qwen2.5-Math-1.5B-Instruct",
     ),
     PrintedExhibit(
         paper="compression",
         place="Table 1",
-        make="printed.tables:ratios",
+        make="tables:ratios",
         title="Accuracy and savings by pruning ratio",
     ),
     PrintedExhibit(
         paper="compression",
         place="Table 2",
-        make="printed.tables:sizes",
+        make="tables:sizes",
         title="Accuracy and savings of solvers of two sizes",
     ),
     PrintedExhibit(
         paper="compression",
         place="Table 3(a)",
-        make="printed.tables:mixtures",
+        make="tables:mixtures",
         title="Accuracy by alpha, the weight of the norm in a head's importance, {models}",
     ),
     PrintedExhibit(
         paper="compression",
         place="Table 3(b)",
-        make="printed.tables:strata",
+        make="tables:strata",
         title="Accuracy by the complexity of problems, {models}",
     ),
     PrintedExhibit(
         paper="compression",
         place="Table 4",
-        make="printed.tables:arms",
+        make="tables:arms",
         title="Ablation of pruning and distillation, {models}",
     ),
 )

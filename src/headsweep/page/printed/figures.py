@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Image
 
-from headsweep.results.published import EXHIBITS, LEGIBLE
+from headsweep.experiments.sprint.methods import SPRINT
 from headsweep.page.figures.draw import Figure, empty
 from headsweep.page.figures.style import (
     BLUE,
@@ -27,7 +27,7 @@ from headsweep.page.printed.numbers import (
     Numbers,
 )
 from headsweep.page.printed.tables import in_place_of
-from headsweep.experiments.sprint.methods import SPRINT
+from headsweep.results.published import EXHIBITS, LEGIBLE
 from headsweep.text import points, wrapped
 
 _FIGURE_5 = (

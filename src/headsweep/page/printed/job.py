@@ -6,15 +6,15 @@ from pkgutil import resolve_name
 
 import pandas as pd
 
-from headsweep.results.facts import record
 from headsweep.config import Config
+from headsweep.files.record import Stopwatch
+from headsweep.files.safe_files import write_csv, write_text
 from headsweep.page.figures.draw import drawing, save
 from headsweep.page.printed import latex
 from headsweep.page.printed.exhibits import DOCUMENT, PRINTED, PrintedExhibit
 from headsweep.page.printed.numbers import Numbers, files, numbers_of
 from headsweep.page.printed.tables import PrintedTable
-from headsweep.files.record import Stopwatch
-from headsweep.files.safe_files import write_csv, write_text
+from headsweep.results.facts import record
 
 
 def write_printed(config: Config, published: Path) -> None:
@@ -46,7 +46,7 @@ def _make(
     exhibit: PrintedExhibit, numbers: Numbers, written: list[Path], sources: list[Path]
 ) -> str:
     """Make the files of an exhibit; return its caption."""
-    make = resolve_name(f"headsweep.{exhibit.make}")
+    make = resolve_name(f"headsweep.page.printed.{exhibit.make}")
     if exhibit.is_table:
         made: PrintedTable = make(exhibit, numbers)
         caption = _caption(exhibit, made.words, numbers)

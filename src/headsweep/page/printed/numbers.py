@@ -12,9 +12,16 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from headsweep.config import Config
+from headsweep.config.titles import title, titles
+from headsweep.experiments.sprint.methods import RANDOM, SPRINT, is_sampling
+from headsweep.experiments.sprint.validation import reading_title
 from headsweep.files import paths
+from headsweep.files.safe_files import read_metadata, read_table
+from headsweep.files.tables import CURVES
 from headsweep.results import compression_evidence
 from headsweep.results.compression_judges import BASE, MATH, Compressed
+from headsweep.results.exhibits import JUDGED_TABLES
 from headsweep.results.facts import read_csv
 from headsweep.results.gains import OVERALL
 from headsweep.results.published import (
@@ -26,14 +33,7 @@ from headsweep.results.published import (
     head_pruning,
     model_beside,
 )
-from headsweep.config import Config
-from headsweep.results.exhibits import JUDGED_TABLES
 from headsweep.store.layout import Store
-from headsweep.config.titles import title, titles
-from headsweep.files.safe_files import read_metadata, read_table
-from headsweep.experiments.sprint.methods import RANDOM, SPRINT, is_sampling
-from headsweep.experiments.sprint.validation import reading_title
-from headsweep.files.tables import CURVES
 
 CELLS = ["stands_for", "model", "tested", "layer", "head", "subject", "n", "accuracy"]
 """Columns of the cells of Tables 1-4 and Figure 5: the paper's model, the model that stands in its
