@@ -19,6 +19,7 @@ from headsweep.files.tables import ACCURACY, GRADIENTS, SCORES
 from headsweep.page.blocks import Section
 from headsweep.page.figures.draw import draw
 from headsweep.page.map_section import mapped
+from headsweep.results.marks import Mark
 from headsweep.results.verdicts import verdicts
 from headsweep.store.batches import batches, pool
 from headsweep.store.layout import Store
@@ -102,7 +103,7 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, capl
     assert f"known: heads shown to matter: {shown}" in caplog.text
     audited(config)
     verdict = of_map(config)
-    assert (verdict.mark, verdict.section) == ("▲", "heads")
+    assert (verdict.mark, verdict.section) == (Mark.BETTER, "heads")
     assert verdict.answer == "1 head's loss favours right answers"
     heads = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
     best = heads[heads["outcome"] == "preference"].set_index("variant").loc[HELPS]
@@ -141,7 +142,7 @@ def test_a_head_that_does_no_more_than_noise_in_its_layer_is_not_said_to_help(co
     assert best["adjusted"] < 0.05 and 0 < best["band_low"] < 1.4
     verdict = of_map(config)
     assert (verdict.mark, verdict.answer) == (
-        "–",
+        Mark.NOT_SHOWN,
         "No head's loss is shown to favour right answers",
     )
     layers = pd.read_csv(Store(config).path(paths.MAP, map="known", table="layers"))
@@ -169,7 +170,7 @@ def test_without_an_effect_nothing_is_shown_and_the_verdict_says_so(config):
     write_tables(config, "known")
     audited(config)
     verdict = of_map(config)
-    assert verdict.mark == "–"
+    assert verdict.mark is Mark.NOT_SHOWN
     assert verdict.answer == "No head's loss is shown to favour right answers"
     assert len(str(verdict).split()) <= 40
 

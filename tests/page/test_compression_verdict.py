@@ -16,6 +16,7 @@ from headsweep.page.blocks import Section
 from headsweep.page.compression_section import compression
 from headsweep.results import jobs
 from headsweep.results.facts import Source
+from headsweep.results.marks import Mark
 from headsweep.results.verdicts import verdicts
 from headsweep.store.layout import Store
 
@@ -125,7 +126,7 @@ def timed(*ends):
 def test_pruning_is_held_against_training_as_long(compressed, changes, answer, said, so):
     verdict = change_method(compressed, changes)
     mark, told = answer.split(" ", 1)
-    assert (verdict.mark, verdict.answer.partition(": ")[0]) == (mark, "25% of heads gone")
+    assert (str(verdict.mark), verdict.answer.partition(": ")[0]) == (mark, "25% of heads gone")
     assert verdict.answer.partition(": ")[2].startswith(told)
     assert said in str(verdict.effect)
     if so is not None:
@@ -160,7 +161,7 @@ def test_a_worse_verdict_names_the_part_that_costs(compressed, alone, so):
     write_csv(file, pd.concat([table, row], ignore_index=True))
     write_record(file, Stopwatch(), {})
     verdict = change_method(compressed, WORSE)
-    assert verdict.mark == "▼"
+    assert verdict.mark is Mark.WORSE
     assert str(verdict.so) == so
     assert "teacher" not in str(change_method(compressed, KNOWN).so)
 
@@ -209,7 +210,7 @@ def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(w
             method, last = (each.partition(" (")[0] for each in (longer, alone))
             wanted = f"taught {method}. Training as long: {last} against the original."
             assert str(section.lead[0]).endswith(wanted)
-        drawn = {"▲": "dot up", "▼": "dot down", "–": "ring"}[verdict.mark]
+        drawn = {"▲": "dot up", "▼": "dot down", "–": "ring"}[str(verdict.mark)]
         assert f'circle class="{drawn}"' in row["points"]
     mixed = "training as long, or else the original"
     assert f"Drawn: points against {mixed if lone else 'training as long'}." in shown.caption

@@ -24,8 +24,9 @@ from headsweep.files.tables import ACCURACY, GRADED
 from headsweep.results import jobs
 from headsweep.results.comparisons import Comparison, Together
 from headsweep.results.facts import Sentence, Source
+from headsweep.results.found import is_shown_to_rank
 from headsweep.results.gains import read_z
-from headsweep.results.map_verdicts import _ranks
+from headsweep.results.marks import Mark
 from headsweep.results.truncation import note
 from headsweep.results.verdicts import verdicts
 from headsweep.store.layout import Store
@@ -104,10 +105,11 @@ def test_of_several_entries_without_an_effect_one_is_named_in_no_more_than_5_per
         ends = zip(differences - half, differences + half, strict=True)
         together = compared(*(lead(*each) for each in ends))
         rows = [each.row for each in together.comparisons]
-        named += set(together.marks) != {"–"}
-        alone += any(row.direction("low", "high") != "–" for row in rows)
+        named += set(together.marks) != {Mark.NOT_SHOWN}
+        alone += any(row.direction("low", "high") is not Mark.NOT_SHOWN for row in rows)
         reported = together.reported
-        if (mark := together.mark(reported)) != "–":  # the interval that is shown says the same
+        mark = together.mark(reported)
+        if mark is not Mark.NOT_SHOWN:  # the interval that is shown says the same
             assert reported.row.jointly(len(rows)).direction("low", "high") == mark
     assert named <= binom.isf(1e-4, draws, 0.05)
     assert alone > 0.15 * draws
@@ -119,8 +121,8 @@ def test_a_rival_that_is_picked_of_several_is_no_more_often_found_better_without
     for _ in range(draws):
         worst = (draw.normal() + draw.normal(size=3)).min() / 2**0.5  # SPRINT minus the best of 3
         row = lead(worst - 1.959964, worst + 1.959964)
-        corrected += compared(row, picked_of=3).marks == ["▼"]
-        alone += compared(row).marks == ["▼"]
+        corrected += compared(row, picked_of=3).marks == [Mark.WORSE]
+        alone += compared(row).marks == [Mark.WORSE]
     assert corrected <= binom.isf(1e-4, draws, 0.025)
     assert alone > binom.isf(1e-4, draws, 0.025)
 
@@ -134,15 +136,15 @@ def test_student_s_intervals_are_widened_by_student_s_quantiles():
     wide = t.ppf(1 - 0.025 / 2, freedom) * error
     assert [joint.value("low"), joint.value("high")] == pytest.approx([0.06 - wide, 0.06 + wide])
     once, twice = (compared(*[row | {"p": p}] * entries) for entries in (1, 2))
-    assert (once.marks, twice.marks) == (["▲"], ["–"] * 2)
+    assert (once.marks, twice.marks) == ([Mark.BETTER], [Mark.NOT_SHOWN] * 2)
 
 
 def test_ranks_are_claimed_by_fisher_s_interval_for_all_outcomes_at_once():
     for middle, error in ((0.9, 0.42), (0.9, 0.39), (3.0, 1.3)):
         ends = (np.tanh(middle - 1.959964 * error), np.tanh(middle + 1.959964 * error))
         row = Source("a.csv", pd.DataFrame({"low": [ends[0]], "high": [ends[1]]}))
-        assert _ranks(row, 1)
-        assert _ranks(row, 2) == (middle > 2.241403 * error)
+        assert is_shown_to_rank(row, 1)
+        assert is_shown_to_rank(row, 2) == (middle > 2.241403 * error)
 
 
 def test_answers_cut_at_the_limit_are_told_where_they_could_make_a_gain(config):
@@ -181,8 +183,8 @@ def test_numbers_have_intervals_and_marks_and_text_stays_text():
     first, second, *_ = source
     assert str(first.interval("gain", "points", "low", "high")) == "−2.1 (−5.0 to −1.0)"
     assert second.number("gain", "points").__html__() == ""
-    assert "".join(row.direction("low", "high") for row in source) == "▼–▲▲"
-    assert "".join(row.direction("low", "high", "p") for row in source) == "▼–▲–"
+    assert "".join(str(row.direction("low", "high")) for row in source) == "▼–▲▲"
+    assert "".join(str(row.direction("low", "high", "p")) for row in source) == "▼–▲–"
     said = Sentence("{a} & {n}", a="<b>\u202e", n=first.number("p"))
     assert said.__html__().startswith("&lt;b&gt; & <data value")
     assert str(said) == "<b> & 0.01"

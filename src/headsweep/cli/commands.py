@@ -32,8 +32,6 @@ examples:
   headsweep map --model ./my-llama --benchmark ./mine.csv --question-column q \\
       --answer-column a --out my-map
   headsweep map --model ./my-llama --benchmark math500 --n 50
-
-The same command continues where it was stopped.
 """
 ABOUT_STORE = """\
 The store, results/store, is shared by all configs. Each line names a kind of
@@ -168,7 +166,6 @@ def peek(run: str | None = None, *, page: bool = False) -> None:
 
     Examples:
         headsweep peek
-        headsweep peek demo
         headsweep peek my-sweep --page
 
     Args:
@@ -199,7 +196,6 @@ def solve(
     """Answer a question with the heads that a run's selector picks.
 
     Examples:
-        headsweep solve "What is 12 times 3, less 7?" --run results/demo
         headsweep solve --file questions.txt --run results/demo -n 4 --json
 
     Args:
@@ -329,7 +325,6 @@ def grade(
     """Grade a file of any model's answers, by a pool that cannot hang.
 
     Examples:
-        headsweep grade answers.csv
         headsweep grade answers.jsonl --grader numeric --out graded.csv
 
     Args:
@@ -359,7 +354,6 @@ def luck(
     """Say what the best of K tries gains by luck alone.
 
     Examples:
-        headsweep luck -k 14 -n 200 --base 0.69
         headsweep luck -k 14 -n 200 --base 0.69 --best 0.72
 
     Args:

@@ -27,6 +27,7 @@ from headsweep.results import paper_differences, truncation
 from headsweep.results.comparisons import TESTED_AT_BUDGET, rival
 from headsweep.results.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
 from headsweep.results.facts import Cell, Columns, Sentence, Source, cells_of
+from headsweep.results.marks import Mark
 from headsweep.text import percentage, points, short
 
 _CLIP = 0.25  # differences beyond this are drawn as arrows
@@ -99,6 +100,10 @@ def table(source: Source, columns: Columns, caption: str = "", limit: int = 600)
     return [ShownTable(kept_titles, kept_rows, whole_caption, source.file)]
 
 
+_SIGNS = {Mark.BETTER: "dot up", Mark.WORSE: "dot down", Mark.NOT_SHOWN: "ring"}
+"""Classes of a row's mark."""
+
+
 def marks(
     rows: Sequence[Source],
     shown: Marks,
@@ -137,7 +142,7 @@ def marks(
 
     def strips(row: Source) -> Markup:
         direction = row.direction(shown.low, shown.high, shown.corrected)
-        sign = {"▲": "dot up", "▼": "dot down", "–": "ring"}[direction]
+        sign = _SIGNS[direction]
         places = {
             sign if kind == "sign" else kind: row.value(name) for kind, name in shown.drawn.items()
         }

@@ -14,6 +14,7 @@ from headsweep.page.blocks import Block, Section, marks, table
 from headsweep.page.declarations import DIFFERENCE, difference_marks
 from headsweep.page.report import render
 from headsweep.results.facts import Cell, Sentence, Source, p_template
+from headsweep.results.marks import Mark
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import short
 
@@ -63,11 +64,11 @@ def told_of_pairs(pairs: Source) -> Sentence:
         return Sentence(said, shown=shown, count=pairs.number("holm", "count", "count"))
     mark = pairs.direction(_MARKS.low, _MARKS.high, _MARKS.corrected)
     said = {
-        "▲": "{second} is better than {first}: {difference} points.",
-        "▼": "{second} is worse than {first}: {difference} points.",
-        "–": "{second} and {first} are not shown to differ: {difference} points.",
+        Mark.BETTER: "{second} is better than {first}: {difference} points.",
+        Mark.WORSE: "{second} is worse than {first}: {difference} points.",
+        Mark.NOT_SHOWN: "{second} and {first} are not shown to differ: {difference} points.",
     }[mark]
-    if mark != pairs.direction(_MARKS.low, _MARKS.high):  # the test alone does not show it
+    if mark is not pairs.direction(_MARKS.low, _MARKS.high):  # the test alone does not show it
         said = f"{said.removesuffix('.')}, {p_template(pairs.value('holm'))}."
     return pairs.say(
         said,

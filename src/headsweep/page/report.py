@@ -30,8 +30,7 @@ from headsweep.page.blocks import Block, Picture, as_printed, bounded
 from headsweep.page.sections import first_figure, look_alikes, sections
 from headsweep.results.exhibits import RunFiles
 from headsweep.results.facts import record
-from headsweep.results.report_verdict import ReportVerdict
-from headsweep.results.verdicts import verdicts
+from headsweep.results.verdicts import ReportVerdict, verdicts
 from headsweep.store.batches import batches
 from headsweep.store.layout import Store
 from headsweep.text import parameters

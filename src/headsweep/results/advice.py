@@ -15,6 +15,7 @@ from headsweep.results.comparisons import (
     with_joint_interval,
 )
 from headsweep.results.facts import Sentence, Source
+from headsweep.results.marks import Mark
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import plural
 
@@ -45,7 +46,7 @@ def of_selector(config: Config, together: Together, comparison: Comparison) -> S
     parts["rival"] = _spaced(rival)
     answers = "{n} answer solves" if n == 1 else "{n} answers solve"
     mark = together.mark(comparison)
-    if mark == "–":
+    if mark is Mark.NOT_SHOWN:
         untrained = ", which needs no training" if is_sampling(rival) else ""
         those = "that of a chosen head" if n == 1 else "those of chosen heads"
         said = (
@@ -54,8 +55,10 @@ def of_selector(config: Config, together: Together, comparison: Comparison) -> S
             "difference is shown."
         )
         return Sentence(said, **parts)
-    best, worse = ("chosen", "other") if mark == "▲" else ("other", "chosen")
-    what = "choose heads by SPRINT" if mark == "▲" else "{rival}"
+    if mark is Mark.BETTER:
+        what, best, worse = "choose heads by SPRINT", "chosen", "other"
+    else:
+        what, best, worse = "{rival}", "other", "chosen"
     said = (
         f"{_DO_CHECKED}: {what}. {answers} {{{best}}} for {{{best}_tokens}} tokens, "
         f"against {{{worse}}} for {{{worse}_tokens}}; "

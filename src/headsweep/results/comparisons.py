@@ -13,6 +13,7 @@ from headsweep.experiments.sprint.evaluation import TESTED
 from headsweep.experiments.sprint.methods import SPRINT
 from headsweep.files import paths, tables
 from headsweep.results.facts import FORMS, Number, Source
+from headsweep.results.marks import Mark
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.intervals import holm
 
@@ -43,9 +44,17 @@ class Together:
         return sum(comparison.picked_of for comparison in self.comparisons)
 
     @property
-    def marks(self) -> list[str]:
+    def marks(self) -> list[Mark]:
         """Each comparison's mark: its direction, if Holm's test over all finds one."""
         return [self.mark(comparison) for comparison in self.comparisons]
+
+    @property
+    def joint_mark(self) -> Mark:
+        """What all show together: a direction, nothing, or both directions, which needs a look."""
+        directions = {*self.marks} - {Mark.NOT_SHOWN}
+        if len(directions) > 1:
+            return Mark.LOOK
+        return directions.pop() if directions else Mark.NOT_SHOWN
 
     @property
     def reported(self) -> Comparison:
@@ -53,14 +62,14 @@ class Together:
 
         Of the smallest p-value Holm's correction is Bonferroni's, and so is `Source.jointly`.
         """
-        if set(self.marks) == {"–"}:
+        if set(self.marks) == {Mark.NOT_SHOWN}:
             return self.comparisons[0]
         return min(self.comparisons, key=lambda comparison: comparison.row.value("p"))
 
-    def mark(self, comparison: Comparison) -> str:
+    def mark(self, comparison: Comparison) -> Mark:
         """Return the mark of one of the comparisons."""
         if not self._adjusted[comparison] < SIGNIFICANCE:
-            return "–"
+            return Mark.NOT_SHOWN
         return comparison.row.direction("low", "high")
 
     def p(self, comparison: Comparison) -> Number:

@@ -21,6 +21,7 @@ from headsweep.errors import TableError
 from headsweep.files.record import Stopwatch, read_bytes, write_record
 from headsweep.files.safe_files import unreadable
 from headsweep.files.tables import FileKind, Table
+from headsweep.results.marks import Mark
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.store.layout import Store
 from headsweep.text import correlation, nats, nats_a_token, percent, percentage, plain, points
@@ -180,6 +181,10 @@ class Source:
         """Return some of its rows as a source."""
         return Source(self.file, rows, entries=self.entries)
 
+    def largest(self, column: str) -> "Source":
+        """Return the row with the largest value of a column."""
+        return self.of(self.rows.loc[[self.rows[column].idxmax()]])
+
     def __iter__(self) -> Iterator["Source"]:
         """Yield each row as a table of its own."""
         return (self.of(self.rows.loc[[index]]) for index in self.rows.index)
@@ -240,15 +245,15 @@ class Source:
                 said[name] = part.of(self) if isinstance(part, Cell) else part
         return Sentence(template, **said)
 
-    def direction(self, low: str, high: str, corrected: str = "") -> str:
-        """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero.
+    def direction(self, low: str, high: str, corrected: str = "") -> Mark:
+        """Return the mark of an interval of the first row.
 
-        With the column of a `corrected` p-value it is also – where that is not below
+        With the column of a `corrected` p-value nothing is shown where that is not below
         `SIGNIFICANCE`.
         """
         if corrected and not self.value(corrected) < SIGNIFICANCE:
-            return "–"
-        return "▲" if self.value(low) > 0 else "▼" if self.value(high) < 0 else "–"
+            return Mark.NOT_SHOWN
+        return Mark.of_interval(self.value(low), self.value(high))
 
 
 @dataclass(frozen=True)
