@@ -25,8 +25,9 @@ A prompt file, for a model without a chat template, is YAML:
     Answer: {solution}
 
   stop: ["\\nQuestion:"]  # an answer ends before it writes one of these
-An example may have {question}, {answer} and {solution}. Its rows are not asked. The prompt is part
-of what names the answers, so a changed one leaves former answers as they are.
+An example may have {question}, {answer} and {solution}. Its rows are not asked.
+The prompt is part of what names the answers, so a changed one leaves former
+answers as they are.
 """
 _KEYS = ("template", "example", "stop")
 _EXAMPLES = "{examples}"

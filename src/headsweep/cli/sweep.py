@@ -66,8 +66,8 @@ def sweep(
 
     Answers are kept as they finish: the same call continues where it was stopped, and a call with
     more layers, heads or questions keeps them. `out` has the layout of a Snakemake run:
-    ``snakemake --configfile OUT/results/sweep/config.json --directory OUT`` adds all figures and
-    the report without generating anything twice.
+    ``headsweep run OUT/results/sweep/config.json --directory OUT`` adds all figures and the report
+    without generating anything twice.
 
     Args:
         model: hub id, folder in the hub's format, or GGUF file

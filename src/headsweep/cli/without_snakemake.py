@@ -200,6 +200,7 @@ def asked(
     """
     values: dict[str, Any] = {
         "run": run,
+        "papers": False,
         "questions": {QUESTION_SET: questions},
         "decodings": decodings,
     }

@@ -22,6 +22,7 @@ from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headsweep.config.section import Name, Section, Seed
 from headsweep.config.solvers import CONTEXT, Solver, WordProblems
+from headsweep.errors import nearest
 from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
 _RIVALS = ("greedy cover", "best single head", "random heads")
@@ -55,6 +56,9 @@ class Config(Section):
     """Seed of statistics and figures."""
     grading: Preset = "default"
     """default: last boxed answer, read as mathematics. authors: first boxed, PRM800K's rules."""
+    papers: bool = True
+    """Whether the report shows the two papers' numbers and judges their claims. With false it is
+    about this run alone."""
     models: dict[Name, Model] = Field({})
     """The models, by name."""
     questions: dict[Name, Questions] = Field({})
@@ -357,7 +361,8 @@ def _names_in(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
 def _known(where: str, name: str, defined: Mapping[str, Any]) -> None:
     if name not in defined:
         there = ", ".join(defined) or "none"
-        raise ValueError(f"{where}: {name!r} is not defined; there is {there}")
+        meant = nearest(name, defined)
+        raise ValueError(f"{where}: {name!r} is not defined{meant}; there is {there}")
 
 
 def _check_numbers(where: str, numbers: Sequence[int], count: int, there: str) -> None:

@@ -294,8 +294,10 @@ class RunFiles:
         """Return all files that the run's report shows."""
         config = self.config
         fill = self.store.fill
-        files = [fill(paths.AUDIT_TABLE, paper=name) for name in AUDIT_TABLES]
-        files.append(fill(paths.CLAIMS))
+        files = []
+        if config.papers:
+            files += [fill(paths.AUDIT_TABLE, paper=name) for name in AUDIT_TABLES]
+            files.append(fill(paths.CLAIMS))
         files += self.judged()
         for name in config.sweeps:
             files.append(fill(paths.TABLE, sweep=name, suffix="csv"))

@@ -331,7 +331,7 @@ def claims(config: "Config", published: Path) -> None:
 
 @declare()
 def draw(config: "Config", subject: str, of: str) -> None:
-    """Draw the figures of a sweep, a selector, the run and so on."""
+    """Draw all figures of one sweep, selector, map or other."""
     with quick_imports():
         from headsweep.page.figures import draw as drawing
     drawing.draw(config, subject, of)
