@@ -43,6 +43,8 @@ def test_the_sweep_that_try_proposes_takes_its_answers_over(tried, monkeypatch, 
     said = given(["try", *FIRST, *OPTIONS], capsys)
     printed = said.out
     assert "reasoner answers mine.csv (greedy): 0 of 10 answers are there" in said.err
+    assert "reasoner answers mine.csv (greedy): 10 of 10 answers are there" in said.err
+    assert "final answer: nan" not in printed
     assert "grader: numeric; all 13 gold answers are numbers" in printed
     assert re.search(r"a sweep of layer 2: [\d.]+ (min|h) at most", printed)
     (following,) = re.findall(r"next: headsweep (.*)", printed)
@@ -74,6 +76,15 @@ def test_try_tells_the_columns_of_a_table_without_the_usual_ones(tried, monkeypa
     monkeypatch.chdir(tried)
     assert cli.main(["try", "builtin:reasoner", "mine.csv"]) == 2
     assert "no 'question', only q, answer;" in capsys.readouterr().err
+
+
+def test_layers_that_the_model_lacks_are_refused_before_it_answers(tried, monkeypatch, capsys):
+    monkeypatch.chdir(tried)
+    words = ["try", *FIRST, "--out", "elsewhere"]
+    words[words.index("--layers") + 1] = "5,6"
+    assert cli.main(words) == 2
+    assert "--layers 6: the model has 6 layers, numbered 0 to 5" in capsys.readouterr().err
+    assert not (tried / "elsewhere").exists()
 
 
 def answers(*rows):

@@ -23,6 +23,7 @@ from headsweep.cli.without_snakemake import (
 )
 from headsweep.config.experiments import Layers
 from headsweep.config.questions import Dtype
+from headsweep.errors import ConfigError
 from headsweep.telling import told
 from headsweep.text import counted, duration, one_line, visible
 
@@ -216,6 +217,12 @@ def first_questions(
         device=device,
         batch_size=batch_size,
     )
+    depth = config.models[MODEL].layers
+    numbers = [] if layers is None or layers == "all" else list(layers)
+    if beyond := [number for number in numbers if number >= depth]:
+        raise ConfigError(
+            f"--layers {beyond[0]}: the model has {depth} layers, numbered 0 to {depth - 1}"
+        )
     batch = PlannedBatch(MODEL, "greedy", QUESTION_SET, (BASE,))
     with begun(config, out) as config:
         store = answer(config, cores, [batch])
@@ -244,6 +251,8 @@ def _graded(config: "Config", batch: Any) -> "pd.DataFrame":
 
 def described_try(tried: Tried, given: Mapping[str, Any]) -> str:
     """Return what a user reads of the first answers; `given` are the options of the command."""
+    from headsweep.config.titles import title
+
     answers = tried.answers
     total = len(answers)
     config = tried.config
@@ -252,8 +261,8 @@ def described_try(tried: Tried, given: Mapping[str, Any]) -> str:
     cut = answers["cut"].sum()
     looping = (answers["cut"] & answers["looping"]).sum()
     lines = [
-        f"{model.title} answered {total} of {tried.questions} questions of {questions.origin} in "
-        f"{duration(tried.seconds / 3600)}",
+        f"{model.title} answered {total} of {tried.questions} questions of "
+        f"{title(config, 'questions', QUESTION_SET)} in {duration(tried.seconds / 3600)}",
         f"  right                   {answers['correct'].sum():>3} of {total}",
         f"  cut at {f'{used} tokens':<16} {cut:>3} of {total}"
         + (f", of which {looping} repeat themselves" if looping else ""),
@@ -281,7 +290,7 @@ def _shown(row: Any) -> list[str]:
     """Return an answer as it is, with its question and how it was read."""
     verdict = "right" if row["correct"] else "wrong"
     ended = "cut at" if row["cut"] else "ended after"
-    read = "none" if row["answer"] is None else one_line(str(row["answer"]))
+    read = one_line(row["answer"]) if isinstance(row["answer"], str) else "none"
     text = visible(row["text"])
     if len(text) > _MOST_CHARACTERS:
         half = _MOST_CHARACTERS // 2

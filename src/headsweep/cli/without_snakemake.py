@@ -124,7 +124,7 @@ def _tell_answers(config: Config, planned: "Sequence[PlannedBatch]") -> None:
 
     for batch in planned:
         work = Work(config, **batch.names)
-        lacking = sum(len(work.unanswered(variant)) for variant in batch.variants)
+        lacking = sum(len(work.unanswered(variant)) for variant in work.lacking)
         total = len(work.wanted) * len(batch.variants)
         _LOG.info("%s: %d of %d answers are there", work.told, total - lacking, total)
 
