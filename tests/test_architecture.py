@@ -29,7 +29,7 @@ FLOORS = (
     "config statistics",
     "files",
     "machine",
-    "variants text arguments choices errors",
+    "variants text words telling arguments choices errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 
@@ -48,7 +48,7 @@ OWN_READERS = {
     "results/facts": "the reader of CSV",
     "experiments/compression/checkpoint": "states of trainings, which hold a checksum",
     "store/journal": "journals, whose lines hold a checksum each",
-    "answers/client": "a run's config and model names; the engine computes the keys again",
+    "answers/client": "a run's models by key; the engine reads the config again",
     "store/layout": "the store's version and users, which are not results",
     "config/files": "configs: users' own, and those of runs, compared with their records",
     "grading/foreign": "tables of answers that others made",

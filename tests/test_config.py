@@ -194,7 +194,7 @@ def test_a_model_is_spread_over_gpus_by_vllm_alone_a_divisor_of_its_heads():
     ("content", "message"),
     [
         (b"\xff\xfe", "is not YAML"),
-        (b"", "holds no keys; see config/demo.yaml"),
+        (b"", "holds no keys; name another"),
         (b"- a\n", "holds no keys"),
         (b"run: x\nmodels: &models {big: *models}\n", "its aliases stand for more than 100000"),
         (b"run: 007\n", "line 1: 007 means 7 in YAML; write 7, or a text in quotes"),

@@ -14,10 +14,10 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from headsweep.answers import client
 from headsweep.cli import main as cli
 from headsweep.errors import RESULT
+from headsweep.words import STAGES, clock, doing, progress, stage_of
 from snakemake_logger_plugin_headsweep import LogHandler, _end_of, _summary
 from snakemake_logger_plugin_headsweep.pace import Pace, Planned, expected
 from snakemake_logger_plugin_headsweep.screen import Screen
-from snakemake_logger_plugin_headsweep.words import STAGES, clock, doing, progress, stage_of
 
 RULES = Path(__file__).parents[1] / "workflow" / "rules"
 
