@@ -69,14 +69,7 @@ def commands():
                 yield words
 
 
-COMING = pytest.mark.xfail(reason="once it passes, take it out of COMING", strict=True)
-COMMANDS = [
-    pytest.param(words, marks=COMING if {"try", "run", "--page"} & {*words} else ())
-    for words in commands()
-]
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words))
+@pytest.mark.parametrize("words", [*commands()], ids=" ".join)
 def test_commands_of_readme_are_those_of_help(words, capsys):
     with pytest.raises(SystemExit) as left:
         cli.main([words[0], "--help"])
