@@ -25,7 +25,7 @@ import pytest
 import forked
 import inline
 from comparing import check, same_answers
-from headsweep.answers import client, job_request, server, sockets, worker
+from headsweep.answers import client, job_request, progress, server, sockets, worker
 from headsweep.answers.job_request import JobRequest
 from headsweep.answers.schedule import Schedule
 from headsweep.answers.work import Work
@@ -240,7 +240,7 @@ def test_a_job_hears_of_tokens_before_the_first_answer(served, monkeypatch, capl
     monkeypatch.setattr(DecodingBatch, "step", slow_step)
     monkeypatch.setattr(worker, "_SECONDS_BETWEEN_COUNTS", 0.02)
     monkeypatch.setattr(server, "_SECONDS_BETWEEN_WORDS", 0.02)
-    monkeypatch.setattr(client, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_REPORTS", 0.0)
     caplog.set_level(logging.INFO, logger=client.__name__)
     run(served, BASE)
     found = re.findall(r"writing the first of \d+ answers, (\d+) tokens", caplog.text)
@@ -390,7 +390,7 @@ def test_a_job_hears_the_last_word_of_an_engine_that_hangs_up_before_it_is_asked
     engine.sendall(b'{"error": "no model"}\n')
     engine.close()
     with pytest.raises(EngineError, match="no model"):
-        client._ask(job, asked(run_config))
+        client._ask(job, asked(run_config), "it answers")
 
 
 def test_an_engine_that_fails_waits_for_its_first_job_and_not_for_its_workers():
@@ -547,7 +547,7 @@ def test_engines_of_two_models_wait_for_each_other_on_one_gpu(
     monkeypatch.setattr(devices, "LOCKS", tmp_path / "gpus")
     monkeypatch.setattr(devices, "_SECONDS_BETWEEN_TRIES", 0.05)
     monkeypatch.setattr(devices, "devices", lambda *_: [devices.Device("cpu", ("GPU-1",))])
-    monkeypatch.setattr(client, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_REPORTS", 0.0)
     right = worker.load
 
     def loads(section, model, device):

@@ -18,15 +18,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headsweep.answers import sockets
 from headsweep.answers.job_request import LINE_LIMIT, JobRequest
+from headsweep.answers.progress import Reports, progress
 from headsweep.errors import EngineError
 from headsweep.files import paths
 from headsweep.files.plain_files import open_to_write, read_plain
+from headsweep.telling import told
+from headsweep.words import doing
 
 if TYPE_CHECKING:
     from headsweep.answers.work import Work
@@ -38,16 +41,10 @@ _LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
 
 _RUN = "HEADSWEEP_RUN"  # names the run in the environment of its jobs
-_SECONDS_BETWEEN_REPORTS = 5.0
 _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
 _TRIES = 3
-_FEWEST_FOR_RATE, _ENOUGH_FOR_RATE = 10, 100
-"""A rate is told once a quarter of all answers is there: after 10 at least, after 100 always."""
-_LAST = 64
-"""No time left is told for the last quarter of all answers, nor for more than the last 64: they are
-decoded together, and the longest takes as long as it takes."""
 
 
 def collect(
@@ -68,7 +65,8 @@ def collect(
         connection = sockets.connect(request.engine)
     except (OSError, ValueError, LookupError, TypeError):
         return False
-    return connection is not None and _ask(connection, request)
+    names = {"model": model, "decoding": decoding, "questions": questions}
+    return connection is not None and _ask(connection, request, doing("generate", names))
 
 
 def run(
@@ -104,7 +102,7 @@ def run(
         ask(work, variant, cores)
         return
     count = work.write(variant, stopwatch)
-    _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
+    _LOG.debug("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
 
 
 def ask(work: "Work", variant: "Variant", cores: int) -> None:
@@ -121,7 +119,7 @@ def ask(work: "Work", variant: "Variant", cores: int) -> None:
     batch = (keys["model"], keys["decoding"], keys["questions"])
     request = JobRequest(config, section, batch, str(variant), cores, _this_run())
     for _ in range(_TRIES):
-        if _ask(_connect(request), request):
+        if _ask(_connect(request), request, work.told):
             return
     raise EngineError(f"the engine dies before it answers; {request.last_words} says why")
 
@@ -258,7 +256,8 @@ def _connect(request: JobRequest) -> socket.socket:
                 raise EngineError(f"the engine dies as it starts; {request.log} says why")
             started += 1
             ask_for_room()
-            _start(request, listener.fileno())
+            with told("starting an engine"):
+                _start(request, listener.fileno())
     return connection
 
 
@@ -270,7 +269,7 @@ def _start(request: JobRequest, listener: int) -> None:
     """
     import subprocess
 
-    _LOG.info("starting an engine for %s; its log: %s", request.batch[0], request.log)
+    _LOG.info("an engine starts; its log: %s", request.log)
     # A worker for each core needs no more; vLLM is one worker.
     threads = request.cores if request.section["backend"] == "vllm" else 1
     order = {"request": request._asdict(), "listener": listener, "idle": IDLE_SECONDS}
@@ -318,76 +317,35 @@ def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _ask(connection: socket.socket, request: JobRequest) -> bool:
-    """Ask, and wait for the last word, with progress; return False if the engine was leaving."""
-    _, decoding, questions = request.batch
+def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
+    """Ask, and wait for the last word, with progress; return False if the engine was leaving.
+
+    `what` says in words what is done.
+    """
     heard = False
     begun = time.monotonic()
-    reports = _Reports(begun)
-    with connection, contextlib.suppress(ConnectionError):
+    reports = Reports(begun)
+    silence = contextlib.ExitStack()
+    silence.enter_context(told(f"{what}: loading the model"))
+    with silence, connection, contextlib.suppress(ConnectionError):
         # An engine that cannot begin gives its last word before it is asked, and hangs up.
         with contextlib.suppress(ConnectionError):
             connection.sendall(request.message())
         for said in _messages(connection):
             heard = True
+            silence.close()
             if "error" in said:
                 raise EngineError(said["error"])
             now = time.monotonic()
             if "complete" in said:
-                _LOG.info("%s: %d answers, %.1f s", request.variant, said["complete"], now - begun)
+                count = said["complete"]
+                _LOG.debug("%s: %d answers, %.1f s", request.variant, count, now - begun)
                 return True
             if reports.due(now, said):
-                _LOG.info("%s, %s: %s", questions, decoding, progress(**said))  # of all variants
+                _LOG.info("%s: %s", what, progress(**said))  # of all
     if heard:
         raise EngineError(
             f"the engine has died, perhaps for lack of memory; {request.last_words} may say why; "
             f"run again: what it has answered is kept"
         )
     return False
-
-
-class _Reports:
-    """When a job tells of its progress: at news, and at what stands still ever more seldom."""
-
-    def __init__(self, now: float) -> None:
-        self._last = now
-        self._pause = _SECONDS_BETWEEN_REPORTS
-        self._state: dict[str, Any] = {}
-
-    def due(self, now: float, said: Mapping[str, Any]) -> bool:
-        """Tell whether to report what the engine said, now; both in seconds of some clock."""
-        state = {name: value for name, value in said.items() if name != "seconds"}
-        if state != self._state:
-            if now - self._last < _SECONDS_BETWEEN_REPORTS:
-                return False
-            self._state = state
-            self._pause = _SECONDS_BETWEEN_REPORTS
-        elif now - self._last < self._pause:
-            return False
-        self._last = now
-        self._pause *= 2
-        return True
-
-
-def progress(done: int, total: int, seconds: float, waits: str = "", tokens: int = 0) -> str:
-    """Return words for so many answers in so many seconds, or for what is waited for.
-
-    The first few and the last say nothing of the time left: a batch ends with its longest answers.
-    `tokens` are those so far of the first.
-    """
-    if waits:
-        return f"waiting for {waits}"
-    if not seconds:
-        return "loading the model"
-    if not done:
-        written = f", {tokens} tokens" if tokens else ""
-        return f"writing the first of {total} answers{written}, {seconds:.0f} s so far"
-    words = f"{done} of {total} answers"
-    enough_for_rate = max(_FEWEST_FOR_RATE, min(_ENOUGH_FOR_RATE, total / 4))
-    if done < enough_for_rate:
-        return f"{words} after {seconds:.0f} s"
-    rate = done / seconds
-    speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
-    if 0 < total - done <= min(_LAST, total / 4):
-        return f"{words}, {speed}, the longest are left"
-    return f"{words}, {speed}, {(total - done) / rate:.0f} s left"

@@ -304,13 +304,15 @@ class Server:
         schedule = job.schedule
         if schedule is None or job.variant is None:
             return
+        work = schedule.work
         at_work = [worker for worker in self._workers if worker.schedule is schedule]
         job.tell(
             done=schedule.done,
             total=schedule.total,
             seconds=schedule.seconds,
             waits=self._obstacle(schedule, job.variant),
-            tokens=0 if schedule.done else sum(worker.tokens for worker in at_work),
+            tokens=sum(worker.tokens for worker in at_work),
+            limit=work.config.decodings[work.decoding].max_new_tokens,
         )
 
     def _obstacle(self, schedule: Schedule, variant: Variant) -> str:

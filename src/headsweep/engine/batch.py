@@ -298,6 +298,9 @@ class Verifier:
                 row.margin = min([row.margin, *(gap for _, gap in own_choices[:agreed])])
                 row.tokens += draft[:agreed]
                 row.accepted = len(row.tokens)
+                if agreed and (answer := row.stopped()):
+                    yield answer
+                    continue
                 if agreed == chunk.compared:
                     staying.append(number)
                     continue

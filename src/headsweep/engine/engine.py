@@ -44,6 +44,7 @@ from headsweep.engine.sizing import (
     rows_together,
     verified_rows,
 )
+from headsweep.engine.stops import Stops
 from headsweep.engine.unit import Begun
 from headsweep.engine.weights import fast_linear
 from headsweep.models.geometry import most_tokens
@@ -88,6 +89,7 @@ class Engine:
         check_kind(config)
         self._loaded = loaded
         self.decoding = decoding
+        self._stops = Stops(loaded.tokenizer, decoding.stop) if decoding.stop else None
         self._positions = most_tokens(config) or sys.maxsize
         if self._on_gpu:
             avoid_compiling()
@@ -293,7 +295,7 @@ class Engine:
 
     def _new_row(self, request: Request) -> Row:
         limit = min(self.decoding.max_new_tokens, self._positions - len(request.prompt))
-        row = Row(request, limit, self._loaded.eos_token_ids)
+        row = Row(request, limit, self._loaded.eos_token_ids, stops=self._stops)
         if not self.decoding.greedy:
             seed = self.decoding.seed
             row.uniforms = uniforms(seed, request.question_id, request.sample, limit)
