@@ -33,9 +33,9 @@ def run(simulated, enter_copy):
 
 def states(page):
     """Return the state of each part of the run, by kind and title, as the page says it."""
-    top = ON_TOP.search(read_text(page))[0]
+    first_table = ON_TOP.search(read_text(page))[0].partition("</table>")[0]
     cells = r'<tr><th scope="row">(.*?)</th><td class="word">(.*?)</td><td.*?>(.*?)</td>'
-    rows = re.findall(cells, top)
+    rows = re.findall(cells, first_table)
     return {(kind, of): state for kind, of, state in rows}
 
 
