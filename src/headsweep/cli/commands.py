@@ -4,19 +4,21 @@ import argparse
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from headsweep.arguments import add_command, refuse_ignored
 from headsweep.choices import GraderName
+from headsweep.cli import own_prompt
+from headsweep.cli.first_questions import described_try, first_questions
 from headsweep.cli.head_map import head_map
 from headsweep.cli.sweep import sweep
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
 from headsweep.text import counted, percent, points
 
-_SWEEPS = """\
+_SWEEPS = f"""\
 examples:
   headsweep sweep --model Qwen/Qwen2.5-Math-1.5B-Instruct --benchmark math500 \\
       --layers 5,15
@@ -26,13 +28,21 @@ examples:
 The same command continues where it was stopped. This makes all figures and the
 report, and generates nothing twice:
   headsweep run OUT/results/sweep/config.json --directory OUT
-"""
-_MAPS = """\
+
+{own_prompt.ABOUT}"""
+_MAPS = f"""\
 examples:
   headsweep map --model ./my-llama --benchmark ./mine.csv --question-column q \\
       --answer-column a --out my-map
   headsweep map --model ./my-llama --benchmark math500 --n 50
-"""
+
+{own_prompt.ABOUT}"""
+_TRIES = f"""\
+examples:
+  headsweep try ./my-llama ./mine.csv --question-column q --answer-column a
+  headsweep try ./my-llama math500
+
+{own_prompt.ABOUT}"""
 ABOUT_STORE = """\
 The store, results/store, is shared by all configs. Each line names a kind of
 file, its key, and the configs that need it: those of the runs in results/, and
@@ -46,7 +56,7 @@ to a smaller draw from its split. Where other folders share the store by a link,
 their runs have to be named.
 """
 _EACH = 5  # of the best and the worst heads are printed
-_COLUMNS = ("question", "answer", "id", "subject", "level")
+_COLUMNS = ("question", "answer", "id", "subject", "level", "solution")
 
 
 def add_sweep(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -59,12 +69,18 @@ def add_map(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     _add_with_columns(commands, "map", head_map, _map, _MAPS)
 
 
+def add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `try`, whose columns are options of their own, to a command line."""
+    _add_with_columns(commands, "try", first_questions, _try, _TRIES, options=())
+
+
 def _add_with_columns(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,
     function: Callable[..., Any],
     handler: Callable[..., Any],
     epilog: str | None = None,
+    options: Sequence[str] = ("model", "benchmark"),
 ) -> None:
     """Add a command of a model and a benchmark, of which each column has an option."""
     command = add_command(
@@ -73,7 +89,7 @@ def _add_with_columns(
         function,
         handler=handler,
         epilog=epilog,
-        options=("model", "benchmark"),
+        options=options,
         without=("columns",),
     )
     for column in _COLUMNS:
@@ -85,6 +101,12 @@ def _with_columns(options: dict[str, Any]) -> dict[str, Any]:
     """Return options with those of columns in one mapping."""
     named = {column: options.pop(f"{column}_column") for column in _COLUMNS}
     return {**options, "columns": {name: value for name, value in named.items() if value}}
+
+
+def _try(**options: Any) -> None:
+    _end_orderly()
+    given = _with_columns(options)
+    print(described_try(first_questions(**given), given))
 
 
 def _map(**options: Any) -> None:

@@ -32,7 +32,7 @@ What does a reasoning model gain by losing an attention head?
 Begin with `sweep`, your model and questions; `run` does all that a config asks.
 """
 
-_KEEPING = ("job", "map", "sweep", "prune")
+_KEEPING = ("job", "map", "sweep", "try", "prune")
 """Commands that go on, if given again, where they were interrupted."""
 
 _LOG = logging.getLogger("headsweep")
@@ -52,6 +52,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
+    # Threads of torch that wait for each other sleep: where others work, too, spinning takes ten
+    # times as long. It is read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if sys.stdout is None:  # the caller has closed it
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     shown: Any = Visible(sys.stdout)
@@ -112,6 +115,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=version, help=hidden)
     commands = top.add_subparsers(metavar="COMMAND", prog="headsweep", required=True, help=hidden)
     # In the order in which one meets them.
+    tool.add_try(commands)
     add_command(commands, "check", check)
     add_command(commands, "plan", plan)
     add_command(commands, "pilot", tool.pilot)

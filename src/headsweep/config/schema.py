@@ -38,6 +38,9 @@ _REFERENCES |= dict.fromkeys(("questions", "train", "test"), "questions")
 _REFERENCES |= {"embedder": "embedders", "sampling": "decodings"}
 """Keys that name entries of a section."""
 
+_DECODINGS = ("decoding", "decodings", "sampling")
+"""Keys of experiments that name decodings."""
+
 
 def _number_as_text(value: object) -> object:
     """Return a whole number as text: `run: 20261126` is a name, and Snakemake reads it as one."""
@@ -112,6 +115,7 @@ class Config(Section):
         entry: Sweep | HeadMap | Selector | Frontier | Comparison | Study,
     ) -> None:
         """Refuse an experiment whose keys do not fit together, or do not fit its model."""
+        self._check_stops(where, entry)
         if isinstance(entry, Comparison):
             for decoding in entry.decodings:
                 self._check_greedy(f"{where}.decodings", decoding)
@@ -155,6 +159,18 @@ class Config(Section):
                 raise ValueError(
                     f"{where}.heads: {list(heads)}; layer {smallest} of {entry.model} has "
                     f"{len(model.heads_in(smallest))}; name fewer, or all"
+                )
+
+    def _check_stops(self, where: str, entry: Any) -> None:
+        """Refuse texts that end answers where vLLM answers, which is not told of them."""
+        names = [name for key in _DECODINGS for name in _names_in(getattr(entry, key, None))]
+        for name in names:
+            decoding = self.decodings.get(name)
+            has_stops = decoding is not None and decoding.stop
+            if has_stops and entry.model and self.models[entry.model].backend == "vllm":
+                raise ValueError(
+                    f"{where}: decodings.{name} has `stop`, and models.{entry.model} backend vllm, "
+                    f"which takes none; leave out one of them"
                 )
 
     def _check_backend(self, model: str, asked: str) -> None:

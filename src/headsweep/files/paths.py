@@ -44,7 +44,7 @@ COMPRESSION_JOURNAL = "results/store/.journal/compressed/{subject}/{data}/{arm}/
 
 # A run: everything from grading on. It can be made again from the store, without model or GPU.
 CONFIG = "results/{run}/config.json"
-MODEL_NAMES = "results/{run}/models.json"  # the models' names in the config, by key
+MODEL_SECTIONS = "results/{run}/models.json"  # the models of the config, by key
 COMPARISON = "results/{run}/comparisons/{comparison}.csv"
 MAP = "results/{run}/maps/{map}/{table}.csv"
 MAP_TABLES = ("heads", "layers", "foretold")

@@ -150,7 +150,7 @@ def _deciding(config: Config, kind: str, name: str, values: _Values) -> dict[str
         case "decodings":
             if section.greedy:
                 idle |= {"seed"}
-            if section.prompt != "default":
+            if section.prompt != "default" or section.template is not None:
                 idle |= {"system"}
         case "problems":
             if not section.generated:

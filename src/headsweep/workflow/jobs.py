@@ -138,6 +138,14 @@ def activations(config: "Config", model: str, decoding: str, questions: str) -> 
 
 
 @declare()
+def look(config: "Config", model: str, decoding: str, questions: str, heads: str) -> None:
+    """Look inside heads where answers first differ."""
+    with quick_imports():
+        from headsweep.answers import looks
+    looks.run(config, model, decoding, questions, heads)
+
+
+@declare()
 def grade(config: "Config", model: str, decoding: str, questions: str) -> None:
     """Judge answers; gather Z."""
     with quick_imports():
