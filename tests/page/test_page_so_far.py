@@ -115,7 +115,9 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
         if len(waits) == 3 and ends == "a report":
             report.rename(folder / "report.html")
 
-    running = lambda: None if len(waits) == 3 and ends == "nothing at work" else "an engine"  # noqa: E731
+    def running():
+        return None if len(waits) == 3 and ends == "nothing at work" else "an engine"
+
     monkeypatch.setattr(peek_page, "what_runs", running)
     monkeypatch.setattr(peek_page.time, "sleep", wait)
     status = cli.main(["peek", config.run, "--page"])
