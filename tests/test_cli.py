@@ -18,8 +18,8 @@ from headsweep.errors import ConfigError
 from headsweep.workflow.jobs import JOBS
 from processes import python
 
-PEOPLES = "check plan pilot run map sweep peek solve prune export-gguf grade compare luck"
-PEOPLES += " export store engine doctor"
+PEOPLES = "try check plan pilot run map sweep peek solve prune export-gguf grade compare"
+PEOPLES += " luck export store engine doctor"
 """The commands that people type, in the order in which they meet them."""
 
 

@@ -33,9 +33,9 @@ def run(simulated, enter_copy):
 
 def states(page):
     """Return the state of each part of the run, by kind and title, as the page says it."""
-    top = ON_TOP.search(read_text(page))[0]
+    first_table = ON_TOP.search(read_text(page))[0].partition("</table>")[0]
     cells = r'<tr><th scope="row">(.*?)</th><td class="word">(.*?)</td><td.*?>(.*?)</td>'
-    rows = re.findall(cells, top)
+    rows = re.findall(cells, first_table)
     return {(kind, of): state for kind, of, state in rows}
 
 
@@ -115,7 +115,9 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
         if len(waits) == 3 and ends == "a report":
             report.rename(folder / "report.html")
 
-    running = lambda: None if len(waits) == 3 and ends == "nothing at work" else "an engine"  # noqa: E731
+    def running():
+        return None if len(waits) == 3 and ends == "nothing at work" else "an engine"
+
     monkeypatch.setattr(peek_page, "what_runs", running)
     monkeypatch.setattr(peek_page.time, "sleep", wait)
     status = cli.main(["peek", config.run, "--page"])

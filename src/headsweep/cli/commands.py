@@ -10,7 +10,7 @@ from typing import Any
 
 from headsweep.arguments import add_command, refuse_ignored
 from headsweep.choices import GraderName
-from headsweep.cli import own_prompt
+from headsweep.cli import examples
 from headsweep.cli.first_questions import described_try, first_questions
 from headsweep.cli.head_map import head_map
 from headsweep.cli.sweep import sweep
@@ -18,60 +18,23 @@ from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
 from headsweep.text import counted, percent, points
 
-_SWEEPS = f"""\
-examples:
-  headsweep sweep --model Qwen/Qwen2.5-Math-1.5B-Instruct --benchmark math500 \\
-      --layers 5,15
-  headsweep sweep --model ./my-llama --benchmark ./mine.csv --layers all \\
-      --question-column q --answer-column a --grader numeric --out my-sweep
-
-The same command continues where it was stopped. This makes all figures and the
-report, and generates nothing twice:
-  headsweep run OUT/results/sweep/config.json --directory OUT
-
-{own_prompt.ABOUT}"""
-_MAPS = f"""\
-examples:
-  headsweep map --model ./my-llama --benchmark ./mine.csv --question-column q \\
-      --answer-column a --out my-map
-  headsweep map --model ./my-llama --benchmark math500 --n 50
-
-{own_prompt.ABOUT}"""
-_TRIES = f"""\
-examples:
-  headsweep try ./my-llama ./mine.csv --question-column q --answer-column a
-  headsweep try ./my-llama math500
-
-{own_prompt.ABOUT}"""
-ABOUT_STORE = """\
-The store, results/store, is shared by all configs. Each line names a kind of
-file, its key, and the configs that need it: those of the runs in results/, and
-those that you name.
-
---prune lists what no run and no named config needs, asks, and moves it to
-results/store/.trash; --empty-trash removes it for good. `mv` moves a file and
-its record (FILE.run.json) back to the same path in results/store. Files of
-unknown kinds stay, and so do answers that a known config could take over: those
-to a smaller draw from its split. Where other folders share the store by a link,
-their runs have to be named.
-"""
 _EACH = 5  # of the best and the worst heads are printed
 _COLUMNS = ("question", "answer", "id", "subject", "level", "solution")
 
 
 def add_sweep(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `sweep`, whose columns are options of their own, to a command line."""
-    _add_with_columns(commands, "sweep", sweep, _sweep, _SWEEPS)
+    _add_with_columns(commands, "sweep", sweep, _sweep, examples.SWEEP)
 
 
 def add_map(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `map`, whose columns are options of their own, to a command line."""
-    _add_with_columns(commands, "map", head_map, _map, _MAPS)
+    _add_with_columns(commands, "map", head_map, _map, examples.MAP)
 
 
 def add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `try`, whose columns are options of their own, to a command line."""
-    _add_with_columns(commands, "try", first_questions, _try, _TRIES, options=())
+    _add_with_columns(commands, "try", first_questions, _try, examples.TRY, options=())
 
 
 def _add_with_columns(

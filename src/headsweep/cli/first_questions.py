@@ -154,7 +154,7 @@ def first_questions(
     batch_size: int | None = None,
     cores: int | None = None,
 ) -> Tried:
-    """Answer ten questions with the whole model: is a sweep worth it, and which?
+    """Answer ten questions with the whole model before it is swept.
 
     Args:
         model: hub id, folder in the hub's format, or GGUF file

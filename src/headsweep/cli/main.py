@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
-Begin with `sweep`, your model and questions; `run` does all that a config asks.
+Begin with `try MODEL FILE`, ten questions; then `sweep`, or `run` a config.
 """
 
 _KEEPING = ("job", "map", "sweep", "try", "prune")
@@ -103,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     from headsweep.arguments import Parser, add_command, listed
     from headsweep.cli import commands as tool
+    from headsweep.cli import examples
     from headsweep.experiments.recovery import options as recovery
 
     # A usage and a section of options would push commands off the screen.
@@ -130,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "compare", compare)
     add_command(commands, "luck", tool.luck)
     add_command(commands, "export", tool.export)
-    add_command(commands, "store", tool.store, epilog=tool.ABOUT_STORE)
+    add_command(commands, "store", tool.store, epilog=examples.STORE)
     add_command(commands, "engine", engine)
     add_command(commands, "doctor", tool.doctor)
     top.epilog = f"commands, each with a --help of its own and examples:\n{listed(commands)}"

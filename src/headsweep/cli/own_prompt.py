@@ -20,7 +20,7 @@ A prompt file, for a model without a chat template, is YAML:
   template: |-
     {examples}Question: {question}
     Answer:
-  example: |+            # each row that --examples names, written so into {examples}
+  example: |+            # each row that --examples names, as {examples} has it
     Question: {question}
     Answer: {solution}
 
