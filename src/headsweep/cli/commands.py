@@ -15,6 +15,7 @@ from headsweep.cli.first_questions import described_try, first_questions
 from headsweep.cli.head_map import head_map
 from headsweep.cli.sweep import sweep
 from headsweep.errors import ConfigError
+from headsweep.files.plain_files import expanded
 from headsweep.models.gguf import Kind
 from headsweep.text import counted, percent, points
 
@@ -142,7 +143,7 @@ def _end_orderly() -> None:
 
 def _again(folder: Path, config: str) -> str:
     """Return the command that makes a run in a folder from a config there."""
-    folder = folder.expanduser()  # in quotes the shell leaves "~" as it is
+    folder = expanded(folder)  # in quotes the shell leaves "~" as it is
     return shlex.join(["headsweep", "run", str(folder / config), "--directory", str(folder)])
 
 
