@@ -21,10 +21,11 @@ from headsweep.compression.decoder import Question, TokenizedQuestion
 from headsweep.compression.distillation import distilled, frozen
 from headsweep.config import Study
 from headsweep.config.compression import Compression, Importance
-from headsweep.models.checkpoints import Pruning, save_pruned
+from headsweep.models.checkpoints import save_pruned
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import quantised
 from headsweep.models.load import load_checkpoint
+from headsweep.models.model_card import Pruning
 from headsweep.models.removal import remove_heads
 from headsweep.planning.memory import scoring_memory, training_memory
 from headsweep.reasoner.training import Settings

@@ -28,7 +28,7 @@ from headsweep.generation.engine import Engine
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.requests import Request
 from headsweep.grading.distinct import grade_texts
-from headsweep.models.checkpoints import Pruning, plainest_form, save_pruned
+from headsweep.models.checkpoints import plainest_form, save_pruned
 from headsweep.models.geometry import HeadGeometry, evaluating, find_heads
 from headsweep.models.learner import (
     WHOLE,
@@ -40,6 +40,7 @@ from headsweep.models.learner import (
     padded,
 )
 from headsweep.models.loaded import LoadedModel
+from headsweep.models.model_card import Pruning
 from headsweep.safe_files import remove_folder
 from headsweep.variants import BASE
 

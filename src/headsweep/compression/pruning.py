@@ -16,15 +16,10 @@ from headsweep.compression.calibration import row_batches
 from headsweep.compression.footprint import Size, size
 from headsweep.config.compression import SCORED_AT_ONCE, Importance
 from headsweep.errors import ModelError
-from headsweep.models.checkpoints import (
-    LOADED_BY,
-    Form,
-    Pruning,
-    check_target,
-    save_pruned,
-)
+from headsweep.models.checkpoints import check_target, save_pruned
 from headsweep.models.geometry import HeadGeometry, find_heads, most_tokens
 from headsweep.models.load import load_checkpoint, load_tokenizer
+from headsweep.models.model_card import LOADED_BY, Form, Pruning
 from headsweep.models.removal import remove_heads, zero_heads
 from headsweep.models.source import fetch_model, fingerprint
 from headsweep.record import Stopwatch

@@ -25,17 +25,10 @@ from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import Removal, removal_of
 from headsweep.errors import ConfigError, ModelError
-from headsweep.models.checkpoints import (
-    LOADED_BY,
-    PRUNED_HEADS,
-    Form,
-    Pruning,
-    check_target,
-    plainest_form,
-    stated_config,
-)
+from headsweep.models.checkpoints import check_target, plainest_form, stated_config
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.load import load_checkpoint
+from headsweep.models.model_card import LOADED_BY, PRUNED_HEADS, Form, Pruning
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
 from headsweep.record import Stopwatch, read_json

@@ -16,8 +16,9 @@ from transformers import PreTrainedModel
 
 from headsweep.errors import ModelError, TableError
 from headsweep.generation.locks import Locks
-from headsweep.models.checkpoints import CARD, Form, Pruning, check_target, save_pruned
+from headsweep.models.checkpoints import check_target, save_pruned
 from headsweep.models.geometry import HeadGeometry
+from headsweep.models.model_card import CARD, Form, Pruning
 from headsweep.record import (
     Stopwatch,
     first_damaged_file,
