@@ -1,13 +1,13 @@
 """The model card of a pruned model: what was removed, and how the rest is loaded."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import transformers
 from huggingface_hub import ModelCard, ModelCardData
 
+from headsweep.plain_files import expanded
 from headsweep.variants import Variant
 
 Form = Literal["zeroed", "uniform", "free"]
@@ -83,7 +83,7 @@ def card_of(name: str, kind: str, facts: Mapping[str, Any]) -> str:
     """Return the model card of a pruned model of a transformers class, from what is saved of it."""
     source, form = facts["source"], facts["form"]
     data = ModelCardData(
-        base_model=None if Path(source).expanduser().is_dir() else source,
+        base_model=None if expanded(source).is_dir() else source,
         library_name="headsweep" if form == "free" else "transformers",
         tags=["pruned", "attention-heads", form] if facts["removed"] else [],
     )

@@ -12,6 +12,7 @@ from headsweep.arguments import add_command, refuse_ignored
 from headsweep.choices import GraderName
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
+from headsweep.plain_files import expanded
 from headsweep.text import counted, percent, points
 from headsweep.tool.head_map import head_map
 from headsweep.tool.sweep import sweep
@@ -157,7 +158,7 @@ def _again(folder: Path, config: str) -> str:
     if (home / "Snakefile").exists() and not home.samefile(Path.cwd()):
         words += ["--snakefile", str(home / "Snakefile")]
         words += ["--workflow-profile", str(home / "workflow/profiles/default")]
-    folder = folder.expanduser()  # in quotes the shell leaves "~" as it is
+    folder = expanded(folder)  # in quotes the shell leaves "~" as it is
     words += ["--directory", str(folder), "--configfile", str(folder / config)]
     return shlex.join(words)
 
