@@ -33,12 +33,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
 PYTEST := $(BIN)/python -m pytest
-NIGHTLY := faults kills errors proof hostile slurm llama-cpp vllm training figures suite-3.12 suite-3.13
+NIGHTLY := faults kills errors proof hostile slurm architectures llama-cpp vllm training figures suite-3.12 suite-3.13
 LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
 
-.PHONY: demo real prune-example asdiv test lint site reasoner readme nightly $(NIGHTLY) lock reference architectures clean
+.PHONY: demo real prune-example asdiv test lint site reasoner readme nightly $(NIGHTLY) lock reference clean
 
 # Some images forbid it for all: then every job would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -118,8 +118,8 @@ hostile: $(DEVELOPED)
 	HEADSWEEP_NIGHTLY=1 HEADSWEEP_HOSTILE=10000 $(PYTEST) tests/grading
 
 llama-cpp: $(DEVELOPED)
-	$(BIN)/pip install --quiet 'llama-cpp-python>=0.3.16'
-	$(PYTEST) tests/models/test_gguf_export.py tests/models/test_gguf_import.py
+	$(BIN)/pip install --quiet --no-deps --target $(VENV)/llama-cpp 'llama-cpp-python>=0.3.16' diskcache
+	PYTHONPATH=$(abspath $(VENV))/llama-cpp $(PYTEST) tests/models/test_gguf_export.py tests/models/test_gguf_import.py
 
 # vLLM and its libraries are no part of the environment that everything else is tested in.
 VLLM := $(VENV)/vllm
@@ -191,7 +191,8 @@ lock:
 	grep '^triton' envs/cuda.txt >> envs/dev.part
 	mv envs/dev.part envs/dev.txt
 
-# Remakes config/architectures.md.
+# Sweeps, maps, prunes, recovers and exports a tiny model of each architecture, and remakes
+# config/architectures.md of that: five minutes of a core.
 architectures: $(DEVELOPED)
 	$(BIN)/python tests/models/architectures.py
 

@@ -231,6 +231,13 @@ def test_only_plain_files_opens_a_file_to_write():
     assert opening == handed | {"cli.py: Path(os.devnull).open"}
 
 
+def test_only_plain_files_writes_out_a_home_folder():
+    """Python's own `expanduser` ends in a traceback where nobody has the name."""
+    for file in FILES:
+        text = file.read_text(encoding="utf-8")
+        assert "expanduser" not in text or file.name == "plain_files.py", file
+
+
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize("section", ["run", "models", "questions", "decodings", "sweeps"])
 def test_no_name_leads_out_of_the_results_folder(section, name):

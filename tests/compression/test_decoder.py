@@ -13,6 +13,7 @@ from headsweep.benchmarks.templates import box
 from headsweep.config import Decoding
 from headsweep.config.compression import Compression, Distillation, Importance
 from headsweep.config.solvers import Training
+from headsweep.engine.requests import Answer, Request
 from headsweep.errors import ModelError
 from headsweep.experiments.compression.criteria import head_scores
 from headsweep.experiments.compression.decoder import DecoderLearner, to_answer, to_learn
@@ -116,7 +117,8 @@ def test_answers_of_a_pruned_decoder_are_those_of_each_prompt_alone(smaller, que
         ids = torch.from_numpy(example.input_ids)[None]
         own = learner.network.generate(ids, attention_mask=torch.ones_like(ids), **greedy)[0]
         ends = learner.loaded.eos_token_ids
-        assert answer == [one for one in own[ids.shape[1] :].tolist() if one not in ends]
+        made = [one for one in own[ids.shape[1] :].tolist() if one not in ends]
+        assert list(answer.token_ids) == made
 
 
 def test_verdicts_are_those_of_the_grader(decoder, questions, monkeypatch):
@@ -130,6 +132,25 @@ def test_verdicts_are_those_of_the_grader(decoder, questions, monkeypatch):
     assert right == [tuple(place not in (2, 5) for place in range(7))] * 2
     assert answers[2] == "-123457" and answers[5] is None
     assert strata == (*questions["subject"],) and ids == (*questions["question_id"],)
+
+
+@pytest.mark.parametrize("stop_reason", ["length", "eos"])
+def test_an_answer_that_is_cut_before_a_final_one_is_wrong(
+    decoder, questions, monkeypatch, stop_reason
+):
+    def answers(_, examples):
+        return [Answer(Request(one.example_id, (1,)), (2,), stop_reason, 1.0) for one in examples]
+
+    asked = to_answer(questions.assign(answer=[str(place + 20) for place in range(7)]))
+    texts = [f"then I get {place + 20}" for place in range(7)]
+    texts[3] = r"so \boxed{23}, and"
+    learner = replace(decoder, grader_name="gsm8k")
+    tokenizer = decoder.loaded.tokenizer
+    monkeypatch.setattr(DecoderLearner, "answers", answers)
+    monkeypatch.setattr(type(tokenizer), "batch_decode", lambda self, ids, **_: texts[: len(ids)])
+    found = learner.verdicts(learner.prepare(asked))
+    right = [verdict.strict for verdict in found]
+    assert right == [stop_reason == "eos" or place == 3 for place in range(7)]
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,11 @@ from headsweep.experiments.compression.calibration import calibrate
 from headsweep.experiments.compression.decoder import Question, TokenizedQuestion
 from headsweep.experiments.compression.distillation import distilled, frozen
 from headsweep.experiments.reasoner import Settings
-from headsweep.models.checkpoints import Pruning, save_pruned
+from headsweep.models.checkpoints import save_pruned
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import quantised
 from headsweep.models.load import load_checkpoint
+from headsweep.models.model_card import Pruning
 from headsweep.models.removal import remove_heads
 from headsweep.variants import Variant
 from headsweep.workflow.memory import scoring_memory, training_memory

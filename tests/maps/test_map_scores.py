@@ -71,6 +71,13 @@ def test_scores_equal_plain_forwards_on_zeroed_weights(name):
     assert max(changes) > 50 * NATS, "no head of these models counts"
 
 
+@pytest.mark.parametrize("architecture", tiny_models.HYBRIDS, ids=str)
+def test_a_model_that_keeps_more_than_keys_and_values_is_refused(architecture):
+    loaded = loaded_model(tiny_models.build(architecture))
+    with pytest.raises(ModelError, match="use a decoder with plain attention"):
+        next(score(loaded, texts(), VARIANTS))
+
+
 @pytest.mark.parametrize(
     "architecture",
     [

@@ -1,16 +1,17 @@
-"""Writes config/architectures.md: what is tested, and how far masked heads are from zeroed weights.
+"""Writes config/architectures.md: what was tried with each architecture, and what is refused.
 
 python tests/models/architectures.py
 """
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import tiny_models
 from tiny_models import DECODERS, ENCODERS, HYBRIDS, Architecture, outputs
+from trials import TRIALS, save, tried
 
-from headsweep.engine.weights import serves
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights, pruned
 
@@ -21,23 +22,27 @@ _HEAD = """# Tested architectures
 `transformers` builds each of these in small, with random float32 weights. Every one of its heads
 is masked in turn, and the outputs are compared with those of the same model with that head's
 weights zeroed. *Deviation* is the largest difference of an output, *effect* the smallest change
-that losing a head makes, both as shares of the largest output. *Answers by*: headsweep's own
-forward (*packed*), or `transformers`' modules. Hybrid decoders keep more than keys and values: they
-can be pruned, but not swept. Heads are found by watching data flow, not by name, so other
-architectures usually work; what cannot be pruned is refused. Made by `make architectures`.
+that losing a head makes, both as shares of the largest output. Heads are found by watching data
+flow, not by name, so other architectures usually work. Made by `make architectures`.
+
+The other columns are tried to the end, from a folder in the hub's format. *Sweep*: answers with and
+without heads are those of `generate` on zeroed weights, by headsweep's own forward (*packed*) or by
+`transformers`' modules. *Map*: so are a text's log-probabilities. *Prune*: heads are *cut* out, or
+only *zeroed*, and what is loaded again computes as with zeroed weights. *Recover*: by
+`prune --recover` in two rounds, then loaded and measured again. *Export*: the graph of llama.cpp in
+a GGUF file whose logits, read back, are the model's. What is *refused*, and why, stands below.
 
 """
-_COLUMNS = (
-    "| architecture | kind | layers with heads | query heads | key/value heads | answers by "
-    "| deviation | effect |\n| --- | --- | --: | --: | --: | --- | --: | --: |\n"
-)
+_COLUMNS = ("architecture", "kind", "layers", "query heads", "key/value heads", *TRIALS)
+_NUMBERS = ("deviation", "effect")
+_RIGHT = (*_COLUMNS[2:5], *_NUMBERS)
 
 
-def deviation(architecture: Architecture) -> tuple[bool, float, float]:
+def deviation(architecture: Architecture) -> tuple[float, float]:
     """Return what losing each head does, as shares of the largest output.
 
-    First whether headsweep's own forward serves the model; then the largest difference between
-    masked head and zeroed weights, and the smallest change of the outputs by a head.
+    The largest difference between masked head and zeroed weights, and the smallest change of the
+    outputs by a head.
     """
     model = tiny_models.build(architecture)
     geometry = find_heads(model)
@@ -51,23 +56,44 @@ def deviation(architecture: Architecture) -> tuple[bool, float, float]:
         apart.append(float((masked - zeroed).abs().max()))
         effects.append(float((zeroed - base).abs().max()))
     scale = float(base.abs().max())
-    loaded: Any = SimpleNamespace(model=model, geometry=geometry)
-    return serves(loaded), max(apart) / scale, min(effects) / scale
+    return max(apart) / scale, min(effects) / scale
 
 
-def row(architecture: Architecture, kind: str) -> str:
-    packed, largest, effect = deviation(architecture)
-    answering = {"decoder": "packed" if packed else "modules", "hybrid decoder": "refused"}
-    by = answering.get(kind, "–")
-    heads = f"{len(architecture.layers)} | {tiny_models.QUERY_HEADS} | {architecture.kv_heads}"
-    apart = f"{largest:.0e}" if largest else "0"
-    return f"| `{architecture.name}` | {kind} | {heads} | {by} | {apart} | {effect:.2f} |\n"
+def cells(architecture: Architecture, kind: str) -> tuple[list[str], dict[str, str]]:
+    """Return the cells of an architecture's row, and by trial why headsweep refused it."""
+    row = [f"`{architecture.name}`", kind, str(len(architecture.layers))]
+    row += [str(tiny_models.QUERY_HEADS), str(architecture.kv_heads)]
+    reasons = {}
+    with TemporaryDirectory() as place:
+        folder = save(architecture, Path(place, "whole"))
+        for name in TRIALS:
+            out = Path(place, name)
+            out.mkdir()
+            word, reason = tried(name, folder, out)
+            row.append(word)
+            if reason:
+                reasons[name] = reason
+    apart, effect = deviation(architecture)
+    return [*row, f"{apart:.0e}" if apart else "0", f"{effect:.2f}"], reasons
 
 
-def page() -> str:
-    rows = (row(each, kind) for kind, tested in TESTED.items() for each in tested)
-    return _HEAD + _COLUMNS + "".join(rows)
+def _line(values: Sequence[str]) -> str:
+    return f"| {' | '.join(values)} |\n"
+
+
+def page(tried: Iterable[tuple[list[str], dict[str, str]]]) -> str:
+    """Return the page, from the cells of each architecture."""
+    columns = (*_COLUMNS, *_NUMBERS)
+    rows = _line(columns) + _line(["--:" if name in _RIGHT else "---" for name in columns])
+    refusals: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row, reasons in tried:
+        rows += _line(row)
+        for trial, reason in reasons.items():
+            refusals[trial, reason].append(row[0])
+    told = [f"- {trial}, {', '.join(of)}: {reason}\n" for (trial, reason), of in refusals.items()]
+    return f"{_HEAD}{rows}\n## Refused\n\n{''.join(told)}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    of_all = (cells(each, kind) for kind, tested in TESTED.items() for each in tested)
+    PAGE.write_text(page(of_all), encoding="utf-8")

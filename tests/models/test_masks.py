@@ -4,21 +4,32 @@ Masked heads equal changed weights, row by row; noise placebos equal a hook of t
 and are as long as their heads behind the output projection.
 """
 
-import re
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import tiny_models
 import torch
 from accelerate import cpu_offload
-from architectures import PAGE, TESTED, deviation
-from tiny_models import ALL, DECODERS, ENCODERS, KV_HEADS, QUERY_HEADS, Architecture, outputs
+from architectures import PAGE, TESTED, cells, deviation
+from test_removal import REFUSED as NOT_CUT
+from tiny_models import (
+    ALL,
+    DECODERS,
+    ENCODERS,
+    KV_HEADS,
+    QUERY_HEADS,
+    Architecture,
+    named,
+    outputs,
+)
 from transformers import AutoModel, DynamicCache
 from transformers.pytorch_utils import Conv1D
 
 import headsweep
+from headsweep.engine.weights import serves
 from headsweep.errors import ModelError
-from headsweep.models import masks
+from headsweep.models import gguf_export, masks
 from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.masks import edited_weights, pruned, variant_masks
 from headsweep.variants import BASE, Variant, noise_direction
@@ -327,19 +338,54 @@ def test_nothing_stays_behind_and_a_head_out_of_range_is_refused(qwen2, prune):
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
 
 
-def test_the_table_of_architectures_lists_what_is_tested_and_holds_here_too():
-    line = r"^\| `(\w+)` \| ([\w ]+) \|.*\| (packed|modules|refused|–) \| (\S+) \| (\S+) \|$"
-    listed = re.findall(line, PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+LISTED = {
+    row[0].strip("`"): row
+    for line in PAGE.read_text(encoding="utf-8").splitlines()
+    if (row := line.strip("| ").split(" | "))[0].startswith("`")
+}
+"""The rows of the page on architectures, by name."""
+
+
+def graph_of(model, geometry):
+    """Return the graph of llama.cpp that a model is exported for."""
+    try:
+        return gguf_export._graph_of(model, geometry)
+    except ModelError:
+        return "refused"
+
+
+def test_the_table_of_architectures_lists_what_is_tested():
+    """Columns that are cheap to find out; `make architectures` tries all of them."""
     tested = {each.name: (each, kind) for kind, group in TESTED.items() for each in group}
-    assert [row[:2] for row in listed] == [(name, kind) for name, (_, kind) in tested.items()], (
-        "run `make architectures`"
-    )
-    for name, kind, by, apart, effect in listed:
+    assert [*LISTED] == [*tested], "run `make architectures`"
+    for name, (architecture, kind) in tested.items():
+        model = tiny_models.build(architecture)
+        geometry = find_heads(model)
+        counts = (len(geometry.layers), geometry.layers[0].query_heads, geometry.layers[0].kv_heads)
+        by = "packed" if serves(SimpleNamespace(model=model, geometry=geometry)) else "modules"
+        swept = by if kind == "decoder" else "refused"
+        _, _, *stated, sweep, mapped, prune, recover, export, apart, effect = LISTED[name]
+        assert stated == [str(count) for count in counts], name
+        assert sweep == swept, name
+        assert export == graph_of(model, geometry), name
+        assert (mapped == "yes") == (kind == "decoder"), name
+        assert (prune == "zeroed") == (name in NOT_CUT), name
+        assert (recover == "yes") == (kind == "decoder" and name not in NOT_CUT), name
         assert float(apart) < 1e-5 < 0.001 < float(effect), name
-        if name in ("Llama", "FalconH1", "Bert"):
-            packed, largest, least = deviation(tested[name][0])
-            assert largest < 1e-5 < 0.001 < least, name
-            assert kind == "encoder" or (by == "packed") == packed, name
+
+
+def test_a_row_of_the_table_holds_here_too():
+    """GPT-NeoX is removed from, trained, saved, loaded and measured again, among others."""
+    row, reasons = cells(named("GPTNeoX"), "decoder")
+    assert row[:-2] == LISTED["GPTNeoX"][:-2]
+    assert "llama.cpp" in reasons["export"]
+    assert float(row[-2]) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["Llama", "FalconH1", "Bert"])
+def test_masked_heads_are_zeroed_weights_in_each_kind_of_architecture(name):
+    apart, effect = deviation(named(name))
+    assert apart < 1e-5 < 0.001 < effect
 
 
 @pytest.mark.parametrize("in_place", [True, False])

@@ -14,14 +14,14 @@ import tiny_models
 import torch
 import transformers
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
 from tiny_models import ALL, DECODERS, encoder, named, outputs, prompts
 from torch import nn
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 from headsweep.errors import ModelError
 from headsweep.experiments.compression.savings import most_allocated, weight_bytes
 from headsweep.models.checkpoints import (
-    Pruning,
     outline,
     plainest_form,
     read_pretrained,
@@ -30,8 +30,9 @@ from headsweep.models.checkpoints import (
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_checkpoint
 from headsweep.models.masks import pruned
+from headsweep.models.model_card import Pruning
+from headsweep.models.readers import find_readers
 from headsweep.models.removal import (
-    find_readers,
     remove_heads,
     surviving_heads,
     without,
@@ -166,6 +167,16 @@ def test_what_a_cut_computes_is_checked():
         remove_heads(model, geometry, [Variant(2, 1)])
 
 
+def attributes(model):
+    """A model's own of all its modules, without PyTorch's registries, which change in place."""
+    return {
+        (path, name): value
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "heads", "message"),
     [
@@ -181,8 +192,14 @@ def test_what_a_cut_computes_is_checked():
 )
 def test_what_cannot_be_removed_is_refused_in_one_line(name, heads, message):
     model = tiny_models.build(named(name))
+    before = attributes(model)
+    weights, computed = {**model.state_dict(keep_vars=True)}, outputs(model)
     with pytest.raises(ModelError, match=rf"^.*({message}).*$"):
         remove_heads(model, find_heads(model), heads)
+    assert attributes(model) == before
+    left = model.state_dict(keep_vars=True)
+    assert all(left[name] is weight for name, weight in weights.items())
+    assert torch.equal(outputs(model), computed)
 
 
 GROUP = [Variant(1, head) for head in (0, 1, 2)]
@@ -206,13 +223,19 @@ def save(qwen2_original, tmp_path):
 
 @pytest.mark.parametrize(
     ("architecture", "form"),
-    [(named("Qwen2"), "zeroed"), *((architecture, "free") for architecture in CUT)],
+    [
+        *((named(name), "zeroed") for name in ("Qwen2", *REFUSED)),
+        *((architecture, "free") for architecture in CUT),
+    ],
     ids=str,
 )
 def test_what_was_saved_is_loaded_to_the_bit(architecture, form, save, tmp_path):
     """As a config loads it, which names sdpa: transformers has that for most."""
     model = tiny_models.build(architecture)
-    removed = [Variant(2, 3)] if form == "zeroed" else some_heads(architecture, "group")
+    removed = some_heads(architecture, "group")
+    if architecture.name in REFUSED:
+        with pytest.raises(ModelError):  # after which they are zeroed, as the message says
+            remove_heads(model, find_heads(model), removed)
     expected = save(model, form, removed)
     loaded = load_checkpoint(str(tmp_path / "pruned"))
     assert type(loaded) is type(model)
@@ -332,6 +355,50 @@ def test_a_failure_leaves_nothing_behind(save, tmp_path, monkeypatch):
     (tmp_path / "pruned").mkdir()
     with pytest.raises(ModelError, match="pruned exists; remove it, or name another"):
         save(tiny_models.build(named("Qwen2")), "free", GROUP)
+
+
+def other_weight(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights["gpt_neox.layers.2.attention.dense.weight"][3, 5] += 1e-6
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def other_name(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights["renamed"] = weights.pop("gpt_neox.layers.2.attention.dense.weight")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def other_config(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["use_parallel_residual"] = False
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def unreadable(folder):
+    (folder / "config.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (other_weight, r"dense.weight is another one"),
+        (other_name, r"dense.weight is another one"),
+        (other_config, "it computes something else"),
+        (unreadable, "config.json cannot be read"),
+    ],
+)
+def test_what_would_be_loaded_otherwise_is_not_saved(change, message, save, tmp_path, monkeypatch):
+    whole = PreTrainedModel.save_pretrained
+
+    def saved(self, folder):
+        whole(self, folder)
+        change(folder)
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", saved)
+    with pytest.raises(ModelError, match=rf"^a pruned GPTNeoX.*({message}).*; use another model$"):
+        save(tiny_models.build(named("GPTNeoX")), "free", [Variant(1, 0)])
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["T5Config", "DistilBertConfig"])

@@ -13,6 +13,7 @@ from headsweep.choices import GraderName
 from headsweep.cli.head_map import head_map
 from headsweep.cli.sweep import sweep
 from headsweep.errors import ConfigError
+from headsweep.files.plain_files import expanded
 from headsweep.models.gguf import Kind
 from headsweep.text import counted, percent, points
 
@@ -157,7 +158,7 @@ def _again(folder: Path, config: str) -> str:
     if (home / "Snakefile").exists() and not home.samefile(Path.cwd()):
         words += ["--snakefile", str(home / "Snakefile")]
         words += ["--workflow-profile", str(home / "workflow/profiles/default")]
-    folder = folder.expanduser()  # in quotes the shell leaves "~" as it is
+    folder = expanded(folder)  # in quotes the shell leaves "~" as it is
     words += ["--directory", str(folder), "--configfile", str(folder / config)]
     return shlex.join(words)
 

@@ -10,16 +10,13 @@ reads the weights. Plain `from_pretrained` refuses it because shapes do not matc
 import contextlib
 import copy
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
-import transformers
 from accelerate import init_empty_weights
-from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
@@ -31,77 +28,10 @@ from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import atomic, write_json, write_text
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.guard import CONFIG
-from headsweep.models.removal import absent_heads, cut_layers, find_cuts, without
+from headsweep.models.model_card import CARD, PRUNED_HEADS, Form, Pruning, card_of
+from headsweep.models.removal import absent_heads, cut_layers, equal_outputs, find_cuts, without
 from headsweep.models.source import tokenizer_files
 from headsweep.variants import Variant
-
-Form = Literal["zeroed", "uniform", "free"]
-
-PRUNED_HEADS = "pruned_heads.json"
-"""What was removed, as JSON; the model card beside it describes the same in words."""
-CARD = "README.md"
-"""The model card."""
-
-LOADED_BY: Mapping[Form, str] = {
-    "zeroed": "zeroed: plain from_pretrained loads it",
-    "uniform": "uniform: plain from_pretrained loads it",
-    "free": "free, layers keep different numbers of heads: headsweep.load_model loads it",
-}
-"""The form of a model that was saved, and what loads it."""
-
-_LOADING = {
-    "zeroed": "Loads as its source does: the heads' weights are zero, all shapes are the source's.",
-    "uniform": (
-        "Loads with plain `from_pretrained`: every layer kept the same number of heads. "
-        "transformers {version} was seen to build these shapes from the config. vLLM 0.32 "
-        "served such a Llama as it is, and such a Qwen2 with `--model-impl transformers` only: its "
-        "own Qwen2 takes hidden_size / heads for the width of a head. Others were not tried."
-    ),
-    "free": "Loads only with headsweep: layers kept different numbers of heads.",
-}
-
-_TEMPLATE = """\
----
-{{ card_data }}
----
-# {{ name }}
-
-{{ loads }}
-
-```python
-{{ example }}
-```
-
-`{{ source }}`{% if revision %} (revision {{ revision }}){% endif %} \
-{%- if removed %} without {{ removed | length }} of its attention heads, counted from 0:
-
-{{ removed | join(", ") }}
-
-They were chosen by this criterion: {{ criterion }}.
-{%- else %}, trained further; no attention head was removed.
-{%- endif %}
-
-`{{ file }}` has the same as JSON; its `kept` lists the heads of the unpruned model that each \
-layer still has.
-{% if measured %}
-| measured | |
-|---|---|
-{% for name, value in measured.items() -%}
-| {{ name }} | {{ value }} |
-{% endfor %}
-{{ how }}
-{%- endif %}"""
-
-
-class Pruning(NamedTuple):
-    """What was done to a model, for its card."""
-
-    source: str  # hub id or folder of the model that was pruned
-    revision: str | None  # its commit on the hub, or the fingerprint of its folder
-    removed: Sequence[Variant]  # heads, numbered as in the source
-    criterion: str  # how they were chosen
-    measured: Mapping[str, float | int | str] = MappingProxyType({})  # names say the units
-    how: str = ""  # how that was measured, as a sentence
 
 
 def save_pruned(
@@ -118,8 +48,12 @@ def save_pruned(
     The geometry has its present heads; the tokenizer's files are copied from another folder. Given
     a stopwatch, which started with the work, the folder gets a record of all its files.
 
+    What was saved is loaded again and compared before the folder appears, which takes the memory of
+    a second model.
+
     Raises:
-        ModelError: the folder exists, or the model cannot be saved in that form.
+        ModelError: the folder exists, the model cannot be saved in that form, or what transformers
+            loads again is another model.
     """
     check_target(folder)
     config = _config_that_builds(model, geometry) if form == "uniform" else model.config
@@ -130,6 +64,7 @@ def save_pruned(
             model.save_pretrained(made)
         finally:
             model.config = config_before
+        _check_saved(model, made)
         if tokenizer:
             for file in tokenizer_files(tokenizer):
                 copy = made / file.relative_to(tokenizer)
@@ -156,9 +91,35 @@ def save_pruned(
             "headsweep": __version__,
         }
         write_json(made / PRUNED_HEADS, facts)
-        write_text(made / CARD, _card(folder.name, type(model).__name__, facts))
+        write_text(made / CARD, card_of(folder.name, type(model).__name__, facts))
         if stopwatch is not None:
             write_record(made / PRUNED_HEADS, stopwatch, {"pruning": facts}, made)
+
+
+def _check_saved(model: PreTrainedModel, folder: Path) -> None:
+    """Raise a ModelError unless a folder's model has the weights, and computes as, the one saved.
+
+    Weights are equal to the bit; outputs may have another order of summation, as on another device.
+    """
+    try:
+        loaded, _ = read_pretrained(
+            type(model), folder, dtype="auto", device_map="cpu", attn_implementation="eager"
+        )
+    except Exception as error:  # transformers' own of any type
+        raise _not_as_saved(model, cause_of(error, 200)) from error
+    weights = loaded.state_dict()
+    for name, saved in model.state_dict().items():
+        if name not in weights or not torch.equal(weights[name], saved.cpu()):
+            raise _not_as_saved(model, f"{name} is another one")
+    if not equal_outputs(model, loaded.eval()):
+        raise _not_as_saved(model, "it computes something else")
+
+
+def _not_as_saved(model: PreTrainedModel, reason: str) -> ModelError:
+    return ModelError(
+        f"a pruned {type(model).__name__} cannot be saved so that it is loaded again ({reason}); "
+        f"use another model"
+    )
 
 
 def plainest_form(model: PreTrainedModel, geometry: HeadGeometry) -> Form:
@@ -385,26 +346,3 @@ def _no_config(config: PretrainedConfig, geometry: HeadGeometry) -> ModelError:
         f"no {type(config).__name__} has {layer.query_heads} heads of width {layer.head_dim} in a "
         f"model of width {width}; save it free or zeroed"
     )
-
-
-def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
-    """Return the model card of a pruned model of a transformers class, from what is saved of it."""
-    source, form = facts["source"], facts["form"]
-    data = ModelCardData(
-        base_model=None if Path(source).expanduser().is_dir() else source,
-        library_name="headsweep" if form == "free" else "transformers",
-        tags=["pruned", "attention-heads", form] if facts["removed"] else [],
-    )
-    example = f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
-    if form == "free":
-        example = "import headsweep\n\nmodel = headsweep.load_model(folder)"
-    card = ModelCard.from_template(
-        data,
-        template_str=_TEMPLATE,
-        name=name,
-        loads=_LOADING[form].format(version=transformers.__version__),
-        example=example,
-        file=PRUNED_HEADS,
-        **facts,
-    )
-    return str(card)

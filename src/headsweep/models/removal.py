@@ -2,41 +2,26 @@
 
 A head owns rows of the projections before attention and columns of the output projection; both are
 removed. The smaller model's outputs must then equal those of the model with these heads masked.
-
-Which rows a head reads is found by watching data flow: the outputs of all linear layers before
-attention are replaced by noise, and the gradient of one head's output shows which entries it
-depends on. This works whether queries, keys and values are separate or fused, in blocks or
-interleaved by head, gated, or shared by groups.
 """
 
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headsweep.errors import ModelError
-from headsweep.models.geometry import (
-    AttentionLayer,
-    HeadGeometry,
-    evaluating,
-    find_heads,
-    is_linear,
-)
+from headsweep.models.geometry import AttentionLayer, HeadGeometry, find_heads
 from headsweep.models.masks import pruned
+from headsweep.models.readers import Readers, cannot_cut, find_readers, trial_outputs
 from headsweep.variants import Variant
-
-Readers = dict[str, Bool[Tensor, "rows query_heads"]]
-"""By name of a linear layer before attention: which heads read each row of its weight, that is,
-each entry of its output."""
 
 
 class Cut(NamedTuple):
@@ -79,8 +64,7 @@ def remove_heads(
 
     Raises:
         ModelError: a head is unknown, a layer would be left without heads, groups of query heads
-            would become unequal, or the architecture cannot be cut; the model is then to be loaded
-            again.
+            would become unequal, or the architecture cannot be cut; the model is then as it was.
     """
     heads = set(heads)
     smaller = without(geometry, heads)
@@ -88,19 +72,47 @@ def remove_heads(
     with ExitStack() as masks:
         for head in heads:
             masks.enter_context(pruned(model, geometry, head))
-        masked = _outputs(model)
-    try:
-        cut_layers(model, cuts)
-        cut = _outputs(model)
-    except (RuntimeError, ValueError, IndexError) as error:  # shapes do not fit any more
-        raise _cannot_cut(model, str(error).partition("\n")[0]) from error
-    tolerance = _TOLERANCE.get(masked.dtype, 0.05)
-    if not (cut.float() - masked.float()).norm() <= tolerance * masked.float().norm():
-        raise _cannot_cut(model, "the smaller model computes something else")
+        masked = trial_outputs(model)
+    with _unchanged_by_errors(model):
+        try:
+            cut_layers(model, cuts)
+            cut = trial_outputs(model)
+        except (RuntimeError, ValueError, IndexError) as error:  # shapes do not fit any more
+            raise cannot_cut(model, str(error).partition("\n")[0]) from error
+        if not _nearly_equal(cut, masked):
+            raise cannot_cut(model, "the smaller model computes something else")
     _own_config(model).kept_heads = {
         str(layer.index): list(layer.kept) for layer in smaller.layers if layer.kept
     }
     return smaller
+
+
+@contextmanager
+def _unchanged_by_errors(model: nn.Module) -> Iterator[None]:
+    """Give a model's modules their attributes and parameters of before back if a cut fails."""
+    before = [
+        (module, {**vars(module), "_parameters": {**module._parameters}})
+        for module in model.modules()
+    ]
+    try:
+        yield
+    except BaseException:
+        for module, attributes in before:
+            vars(module).clear()
+            vars(module).update(attributes)
+        raise
+
+
+def equal_outputs(model: PreTrainedModel, other: PreTrainedModel) -> bool:
+    """Return whether two models compute the same, but for the order of summation."""
+    with torch.no_grad():
+        return _nearly_equal(trial_outputs(model), trial_outputs(other))
+
+
+def _nearly_equal(output: Tensor, expected: Tensor) -> bool:
+    difference = output.float().cpu() - expected.float().cpu()
+    tolerance = _TOLERANCE.get(expected.dtype, 0.05)
+    return bool(difference.norm() <= tolerance * expected.float().norm().cpu())
 
 
 def keep_heads(model: PreTrainedModel, kept: Mapping[str, Sequence[int]]) -> None:
@@ -297,90 +309,3 @@ def _own_config(model: PreTrainedModel) -> Any:
         elif isinstance(config, LayerConfig) and id(config.shared) in copies:
             config.shared = copies[id(config.shared)]
     return copied.get_text_config()
-
-
-def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
-    """Find out which rows of which projections each head reads, by layer; nothing is changed.
-
-    Raises:
-        ModelError: heads are mixed before attention, so that rows do not belong to single heads.
-    """
-    outputs = {layer.name: layer for layer in geometry.layers}
-    noise = torch.Generator().manual_seed(0)
-    leaves: list[tuple[str, Tensor]] = []
-    readers: dict[int, Readers] = {}
-
-    def put_out_noise(name: str, _: nn.Module, __: Any, output: Any) -> Any:
-        if not isinstance(output, Tensor):  # of a router, which chooses experts, too
-            return output
-        # Unit scale, so that no softmax saturates: its gradients would vanish.
-        leaf = torch.randn(output.shape, generator=noise).to(output).requires_grad_()
-        leaves.append((name, leaf))
-        return leaf.clone()  # some models change a projection's output in place
-
-    def watch(layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        readers[layer.index] = _readers(layer, inputs[0], leaves, noise)
-        leaves.clear()
-        return (inputs[0].detach(), *inputs[1:])
-
-    with ExitStack() as hooks, torch.enable_grad():
-        for name, module in model.named_modules():
-            if name in outputs:
-                handle = module.register_forward_pre_hook(partial(watch, outputs[name]))
-            elif is_linear(module):
-                handle = module.register_forward_hook(partial(put_out_noise, name))
-            else:
-                continue
-            hooks.callback(handle.remove)
-        _outputs(model)
-    for layer in geometry.layers:
-        _check_owners(model, layer, readers[layer.index])
-    return readers
-
-
-def _check_owners(model: PreTrainedModel, layer: AttentionLayer, readers: Readers) -> None:
-    """Raise a `ModelError` unless each row of projections is read by one head, or by one group."""
-    single = torch.eye(layer.query_heads, dtype=torch.bool)
-    group = single.view(layer.kv_heads, -1, layer.query_heads).any(1)
-    owners = torch.cat([single, group])
-    for name, read_by in readers.items():
-        # Entry [r, o] tells whether the heads that read row r are exactly those of owner o.
-        is_owned_by = (read_by[:, None] == owners).all(-1)
-        if not is_owned_by.any(1).all():
-            raise _cannot_cut(model, f"{name} mixes heads before attention")
-
-
-def _readers(
-    layer: AttentionLayer,
-    joined: Tensor,
-    leaves: Sequence[tuple[str, Tensor]],
-    noise: torch.Generator,
-) -> Readers:
-    """Return which heads' outputs depend on which entries of the leaves."""
-    readers: Readers = {}
-    for head in range(layer.query_heads):
-        output = joined[..., layer.columns(head)]
-        weights = torch.randn(output.shape, generator=noise).to(output)
-        options = {"retain_graph": True, "allow_unused": True}
-        gradients = torch.autograd.grad(output, [leaf for _, leaf in leaves], weights, **options)
-        for (name, leaf), gradient in zip(leaves, gradients, strict=True):
-            if gradient is None:
-                continue
-            rows = torch.zeros(leaf.shape[-1], layer.query_heads, dtype=torch.bool)
-            readers.setdefault(name, rows)[:, head] |= (gradient != 0).flatten(0, -2).any(0).cpu()
-    return readers
-
-
-def _outputs(model: PreTrainedModel) -> Tensor:
-    """Run a model in evaluation mode on two rows of six tokens."""
-    tokens = torch.arange(12, device=model.device).view(2, 6)
-    tokens %= model.get_input_embeddings().num_embeddings
-    with evaluating(model):
-        return model(input_ids=tokens, attention_mask=torch.ones_like(tokens))[0]
-
-
-def _cannot_cut(model: PreTrainedModel, reason: str) -> ModelError:
-    return ModelError(
-        f"{type(model).__name__} cannot lose heads from its weights ({reason}); "
-        f"zero heads by name instead"
-    )

@@ -26,7 +26,8 @@ from headsweep.models.source import local_folder
 
 VERSION = 2
 """Of the store. It is raised where files of before must not be taken for those of today: where the
-same settings give another content, or keys are made otherwise."""
+same settings give another content, as where a GGUF file is read otherwise, or keys are made
+otherwise."""
 
 _SHOWN = {"title", "file", "beside"}  # the content of a file is named by its revision (sha256)
 _SPEED_ONLY = {"device", "batch_size", "billions", "tensor_parallel", "graphs"}

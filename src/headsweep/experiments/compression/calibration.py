@@ -20,7 +20,7 @@ from transformers.pytorch_utils import Conv1D
 from headsweep.errors import ModelError
 from headsweep.models.geometry import AttentionLayer, HeadGeometry, evaluating
 from headsweep.models.learner import eager_attention, move, no_weights, padded
-from headsweep.models.removal import Readers, find_readers
+from headsweep.models.readers import Readers, find_readers
 
 Texts = Mapping[str, Tensor]
 """A model's inputs: input_ids and attention_mask [batch, tokens], padded on either side."""

@@ -24,12 +24,13 @@ from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import Decoding, GraderName
 from headsweep.config.solvers import Training
 from headsweep.engine.engine import Engine
-from headsweep.engine.requests import Request
+from headsweep.engine.requests import Answer, Request
 from headsweep.errors import ModelError
 from headsweep.experiments.compression.criteria import accuracy_drops
 from headsweep.files.safe_files import remove_folder
 from headsweep.grading.distinct import grade_texts
-from headsweep.models.checkpoints import Pruning, plainest_form, save_pruned
+from headsweep.grading.extraction import gradable
+from headsweep.models.checkpoints import plainest_form, save_pruned
 from headsweep.models.geometry import HeadGeometry, evaluating, find_heads
 from headsweep.models.learner import (
     WHOLE,
@@ -41,6 +42,7 @@ from headsweep.models.learner import (
     padded,
 )
 from headsweep.models.loaded import LoadedModel
+from headsweep.models.model_card import Pruning
 from headsweep.variants import BASE
 
 
@@ -213,9 +215,17 @@ class DecoderLearner:
         return accuracy_drops(self.matrix, geometry, self.loaded.geometry)
 
     def verdicts(self, examples: Sequence[TokenizedQuestion]) -> list[JudgedAnswer]:
-        """Answer questions greedily and grade the answers by one rule, strict and lenient alike."""
-        tokens = self.answers(examples)
-        texts = self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        """Answer questions greedily and grade the answers by one rule, strict and lenient alike.
+
+        An answer that is cut before a final one is wrong, as in a sweep.
+        """
+        answers = self.answers(examples)
+        tokens = [answer.token_ids for answer in answers]
+        decoded = self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        texts = [
+            gradable(text, answer.stop_reason, self.grading)
+            for text, answer in zip(decoded, answers, strict=True)
+        ]
         golds = [example.question.gold for example in examples]
         graded = grade_texts(texts, golds, self.grader_name, self.grading)
         verdicts = []
@@ -260,8 +270,8 @@ class DecoderLearner:
         save_pruned(network, geometry, folder, form, pruning, self.loaded.folder)
 
     @torch.inference_mode()
-    def answers(self, examples: Sequence[TokenizedQuestion]) -> list[list[int]]:
-        """Return the token ids of greedy answers, without end tokens."""
+    def answers(self, examples: Sequence[TokenizedQuestion]) -> list[Answer]:
+        """Answer questions greedily."""
         greedy = Decoding(max_new_tokens=self.decoding.max_new_tokens)
         requests = [
             Request(example.example_id, tuple(example.input_ids[: example.prompt].tolist()))
@@ -276,8 +286,8 @@ class DecoderLearner:
         )
         with evaluating(network):
             engine = Engine(loaded, greedy, self.batch_size)
-            token_ids = {answer.request: list(answer.token_ids) for answer in engine.run(requests)}
-        return [token_ids[request] for request in requests]
+            answer_of = {answer.request: answer for answer in engine.run(requests)}
+        return [answer_of[request] for request in requests]
 
 
 def round_weights(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:

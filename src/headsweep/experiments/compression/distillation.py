@@ -16,7 +16,8 @@ from headsweep.config.compression import Distillation
 from headsweep.experiments.compression.training import Objective
 from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.learner import WHOLE, Batch, Learner, Terms, copied, eager_attention
-from headsweep.models.removal import find_readers, surviving_heads
+from headsweep.models.readers import find_readers
+from headsweep.models.removal import surviving_heads
 
 Maps = Float[Tensor, "batch heads queries keys"]
 """Attention weights of a layer."""

@@ -19,15 +19,10 @@ from headsweep.experiments.compression.savings import Size, size
 from headsweep.files.record import Stopwatch
 from headsweep.files.safe_files import check_writable, read_table
 from headsweep.files.tables import ACCURACY
-from headsweep.models.checkpoints import (
-    LOADED_BY,
-    Form,
-    Pruning,
-    check_target,
-    save_pruned,
-)
+from headsweep.models.checkpoints import check_target, save_pruned
 from headsweep.models.geometry import HeadGeometry, find_heads, most_tokens
 from headsweep.models.load import load_checkpoint, load_tokenizer
+from headsweep.models.model_card import LOADED_BY, Form, Pruning
 from headsweep.models.removal import remove_heads, zero_heads
 from headsweep.models.source import fetch_model, fingerprint
 from headsweep.text import counted

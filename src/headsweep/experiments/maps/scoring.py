@@ -16,6 +16,7 @@ from torch import Tensor
 
 from headsweep.engine.decoder import Decoder
 from headsweep.engine.modules import Modules, WholePass
+from headsweep.engine.refusals import check_kind
 from headsweep.engine.requests import Drafted, Request, Row
 from headsweep.engine.shared_pass import Chunk, SharedPass
 from headsweep.engine.weights import fast_linear
@@ -72,8 +73,9 @@ def score(
             decoder has no more than its logits allow, which are there at once.
 
     Raises:
-        ModelError: a layer or head is out of range.
+        ModelError: a layer or head is out of range, or the model keeps more than keys and values.
     """
+    check_kind(loaded.model.config)
     decoder = decoder or Decoder.of(loaded)
     with torch.inference_mode(), fast_linear(loaded.model), Modules(loaded) as modules:
         if decoder is None:

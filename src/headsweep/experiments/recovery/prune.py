@@ -47,17 +47,10 @@ from headsweep.experiments.recovery.texts import Piece, Text, digest, tenth
 from headsweep.experiments.recovery.work import RESULT, Unfinished
 from headsweep.files.record import Stopwatch, read_json
 from headsweep.files.safe_files import check_writable
-from headsweep.models.checkpoints import (
-    LOADED_BY,
-    PRUNED_HEADS,
-    Form,
-    Pruning,
-    check_target,
-    plainest_form,
-    stated_config,
-)
+from headsweep.models.checkpoints import check_target, plainest_form, stated_config
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.load import load_checkpoint
+from headsweep.models.model_card import LOADED_BY, PRUNED_HEADS, Form, Pruning
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
 from headsweep.text import counted

@@ -26,8 +26,9 @@ from headsweep.files.record import (
     write_record,
 )
 from headsweep.files.safe_files import write_json
-from headsweep.models.checkpoints import CARD, Form, Pruning, check_target, save_pruned
+from headsweep.models.checkpoints import check_target, save_pruned
 from headsweep.models.geometry import HeadGeometry
+from headsweep.models.model_card import CARD, Form, Pruning
 
 RESULT = "recovery.json"  # beside a decoder, what is known of it
 _CALL = "call.json"
