@@ -15,11 +15,11 @@
 # make slurm    the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
 # make llama-cpp  GGUF files against llama.cpp itself, which pip builds in minutes; HEADSWEEP_GGUF=
 # make vllm     the second backend on one rank and on two, against this engine; installs vLLM's CPU build
-# make training, make figures  the reasoner trained again, README's figures made again, both compared
+# make training, make figures  the reasoner trained again, the figures in docs/ made again, both compared
 # make suite-3.12, make suite-3.13  `make test` on another Python
 #
 # make reasoner trains the reasoner that the package ships, in place; make readme puts the demo's
-# and the real model's figures into README.md and results/gallery.
+# and the real models' figures into docs/ and results/gallery.
 PYTHON ?= python3
 PYTHON312 ?= python3.12
 PYTHON313 ?= python3.13
@@ -70,7 +70,7 @@ asdiv: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --directory $(ASDIV) --configfile results/gallery/asdiv/config.yaml
 	cut -d , -f 1-26 $(ASDIV)/results/asdiv/tables/compression_table4.csv > results/gallery/asdiv/table4.csv
 
-# Blind, in three to five minutes: see src/headsweep/proof.
+# Blind, in three to five minutes: see benchmarks/proof.
 proof: $(INSTALLED)
 	$(BIN)/python -m benchmarks.proof --cores $(CORES) $(if $(SEED),--seed $(SEED))
 

@@ -17,11 +17,10 @@ from benchmarks.proof.planting import CONFIG, RUN, opened, plant
 from headsweep.arguments import count, seed
 from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
+from headsweep.files import paths
 from headsweep.files.record import read_text
 from headsweep.machine.host import host_cores
 from headsweep.store.revisions import resolve
-
-_ROOT = Path(__file__).parents[2]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,12 +71,11 @@ def run(folder: Path, cores: int) -> None:
     """Make the planted run with the real workflow.
 
     Raises:
-        ConfigError: there is no workflow, or the run fails.
+        ConfigError: the run fails.
     """
-    if not (_ROOT / "Snakefile").exists():
-        raise ConfigError(f"{_ROOT} has no Snakefile; run the proof in a clone of headsweep")
-    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(_ROOT / "Snakefile")]
-    command += ["--workflow-profile", str(_ROOT / "workflow/profiles/default")]
+    home = paths.SHIPPED
+    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(home / "Snakefile")]
+    command += ["--workflow-profile", str(home / "workflow/profiles/default")]
     command += ["--cores", str(cores), "--directory", str(folder)]
     command += ["--configfile", str(folder / CONFIG)]
     if subprocess.run(command, check=False).returncode:

@@ -1,4 +1,8 @@
-"""What does a reasoning model gain by losing an attention head?"""
+"""What does a reasoning model gain by losing an attention head?
+
+`sweep` answers a benchmark without each head in turn, `load` reads a finished run, `prune` removes
+heads for good, `pruned` for the time of a block; `grade` and `compare` judge anyone's answers.
+"""
 
 from importlib import import_module
 from typing import Any
@@ -29,3 +33,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'headsweep' has no attribute {name!r}")
     module, _, attribute = _PLACES[name].rpartition(".")
     return getattr(import_module(f"headsweep.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -121,6 +121,48 @@ def test_the_command_prints_little_and_writes_all_of_runs_wherever_they_lie(pair
     assert len(pd.read_csv("out/variants.csv")) == 2 * 4
 
 
+def test_a_sweep_by_hand_and_a_run_of_a_config_meet(pair, capsys):
+    """They have the same model, decoding and questions under other names, and other sizes."""
+    by_hand = SMALL["sweeps"]["demo"] | {"model": "model", "questions": "questions"}
+    with chdir(Path("by-hand").mkdir() or "by-hand"):
+        made(
+            "sweep",
+            models={"model": SMALL["models"]["reasoner"]},
+            questions={"questions": {**SMALL["questions"]["math_test"], "n": 70}},
+            embedders={},
+            selectors={},
+            sweeps={"heads": {**by_hand, "layers": [0, 5]}},
+        )
+    tables, left_out = compare(find("one"), find("by-hand"))
+    assert left_out == []
+    (of,) = set(tables["variants"]["of"])
+    assert of == f"{TEST} = model, greedy, questions"
+    assert set(tables["variants"]["n"]) == {70}
+    assert list(tables["variants"]["variant"]) == ["base", "L05H00", "L05H03", "L05H05"]
+    settings = tables["settings"].set_index("setting")
+    assert list(settings.loc["questions.math_test.n"]) == ["90", "70"]
+    assert not [name for name in settings.index if name.startswith(("models.", "decodings.greedy"))]
+    assert main(["compare", "one", "by-hand"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("first: results/one; second: by-hand/results/sweep\n")
+    assert "more; --out FOLDER writes all rows" in said
+
+
+def test_a_folder_that_holds_a_run_is_taken_for_it_and_one_of_several_is_not(pair, capsys):
+    outside = Path("moved").resolve()
+    Path("moved").mkdir()
+    with chdir("moved"):
+        made("only", selectors={})
+    Path("moved/config.json").write_bytes(Path("moved/results/only/config.json").read_bytes())
+    for given in ("moved", "moved/results", str(outside), "moved/results/only"):
+        assert find(given).resolve() == outside / "results/only"
+    with chdir("moved/results"):
+        assert find(".").name == "only"
+    assert main(["compare", ".", "moved"]) == 2
+    said = capsys.readouterr().err
+    assert "'.' holds several runs; name one: results/one, results/two" in said
+
+
 def test_runs_without_a_common_question_are_left_out_with_the_reason(pair, capsys):
     file, graded = graded_of("two")
     write_table(file, graded.assign(question_id="other/" + graded["question_id"]), GRADED)
@@ -144,7 +186,10 @@ def test_a_run_s_base_is_compared_with_a_file_of_anyone_s(tmp_path, monkeypatch,
     rows.sample(frac=1, random_state=1).to_csv("theirs.csv", index=False)
     assert main(["compare", "alone", "theirs.csv", "--out", "out"]) == 0
     said = capsys.readouterr().out
-    assert "alone: run of headsweep, reasoner, greedy, math_test, base, 90 questions" in said
+    assert (
+        "alone: run of headsweep in results/alone, reasoner, greedy, math_test, base, 90 questions"
+        in said
+    )
     (row,) = pd.read_csv("out/pairs.csv").itertuples()
     gained, lost = (foreign & ~base["correct"]).sum(), (base["correct"] & ~foreign).sum()
     assert (row.n, row.gained, row.lost) == (90, gained, lost)
@@ -164,11 +209,15 @@ def test_a_run_of_several_batches_says_which_it_has(pair, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["one", "nine"], r"'nine' is not a run: .* its name under results/: one, other"),
+        (
+            ["one", "nine"],
+            r"'nine' is not a run: .*; name one: results/apart, results/one,",
+        ),
         (["one", "two", "--out", "one.txt/x"], "one.txt/x cannot be written"),
-        (["one", "other"], "have nothing to compare: .*, the second toy, greedy, math_test"),
+        (["one", "apart"], "nothing to compare: results/one has .*; results/apart has toy"),
         (["one", "reseeded"], "math_test: questions of different splits"),
-        (["other", "other"], "toy, greedy, math_test: results/other/graded/.* is missing"),
+        (["other", "other"], "toy, greedy, math_test: results/other/graded/.* is missing; run it"),
+        (["one", "other"], "reasoner, greedy, math_test: results/other/graded/.* is missing"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(pair, arguments, message, capsys):
@@ -179,5 +228,7 @@ def test_what_cannot_be_compared_is_said_in_one_line(pair, arguments, message, c
     ):
         values = (pair[0] / "config.json").read_text(encoding="utf-8").replace(text, change)
         write_json(Path(paths.CONFIG.format(run=run)), json.loads(values))
+    apart = values.replace('"reasoner"', '"toy"').replace("builtin:reasoner", "owner/toy")
+    write_json(Path(paths.CONFIG.format(run="apart")), json.loads(apart))
     assert main(["compare", *arguments]) == 2
     assert re.search(message, capsys.readouterr().err)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 import warm
 from headsweep.cli import main as cli
+from headsweep.workflow import start
 from processes import python
 
 ROOT = Path(__file__).parents[2]
@@ -179,11 +180,11 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
     assert len(commands) == 16
     for command in commands:
-        program, *words = shlex.split(command)
-        if program == "snakemake":
-            own = ("--snakefile", ROOT / "Snakefile")
+        _, *words = shlex.split(command)
+        if words[0] == "run":
+            _, _, _, _, *words = start.command(words[1], words[2:])  # python -P -m snakemake
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            subprocess.run([warm.commands() / program, *words, *own], env=environment, check=True)
+            subprocess.run([warm.commands() / "snakemake", *words], env=environment, check=True)
         elif words[0] != "solve":
             assert cli.main(words) == 0, command
     for made in (

@@ -155,7 +155,7 @@ def test_each_table_is_of_the_questions_that_all_of_its_heads_have_answered(
     interrupted, answers, capsys
 ):
     said = peek(capsys, "mini")
-    assert said.startswith("run 'mini': a look, not a verdict\n")
+    assert said.startswith("run 'mini' in results/mini: a look, not a verdict\n")
     done = 2 * QUESTIONS_ASKED + 8 + 4
     share = f"{done} of {5 * QUESTIONS_ASKED} answers ({100 * done / 55:.1f}%)"
     assert f"sweep math: tiny, greedy, test: 3 of 4 heads have begun, {share}\n" in said
@@ -239,31 +239,46 @@ def test_a_table_that_snakemake_has_removed_for_the_time_of_a_run_counts(interru
     assert str(FINISHED) in rows_of(peek(capsys), "math", "finished")[0]
 
 
-def test_the_only_unfinished_run_is_looked_at_or_else_they_are_named(interrupted, answers, capsys):
+def test_without_a_run_they_are_listed_and_the_only_unfinished_one_is_looked_at(
+    interrupted, answers, capsys
+):
     only = {"math": SWEEP}
     save({**CONFIG, "run": "other", "sweeps": only})
-    said = peek(capsys, status=2)
-    assert "`headsweep peek NAME`; unfinished are: mini, other" in said
+    Path("results/other/report.html").touch()
+    said = peek(capsys)
+    assert [re.split(r" {2,}", line) for line in said.splitlines()] == [
+        ["run", "models that have answered", "report"],
+        ["mini", "2 of 10", "no report yet"],
+        ["other", "2 of 5", "report: results/other/report.html"],
+        [""],
+        ["the heads of one: `headsweep peek mini`"],
+    ]
+    said = peek(capsys, "--page", status=2)
+    assert "2 runs here are unfinished; name one of mini, other" in said
     assert len(said.splitlines()) == 1
     save({**CONFIG, "run": "mini", "sweeps": {}})
-    assert peek(capsys).startswith("run 'other'")
+    said = peek(capsys)
+    listed, _, sweeps = said.partition("\n\n")
+    assert re.search(r"^mini +0 of 0 +no report yet$", listed, re.MULTILINE)
+    assert sweeps.startswith("run 'other' in results/other: ")
     assert "run 'mini' has no sweeps" in peek(capsys, "mini", status=2)
     work = Work(interrupted, *BATCH)
     for variant in (FIRST, SECOND, NOT_BEGUN):
         journal.remove(work.journal(variant))
         finish(work, variant, answers[0])
-    assert "none is unfinished; there are: mini, other" in peek(capsys, status=2)
+    assert peek(capsys).endswith("\n\nthe heads of one: `headsweep peek mini`\n")
+    assert "0 runs here are unfinished" in peek(capsys, "--page", status=2)
     said = peek(capsys, "other")
     assert "4 of 4 heads have begun, 55 of 55 answers (100.0%)" in said
     assert "under way" not in said
     assert len(rows_of(said, "math", "finished")[0]) == 5
     Path("results/other/config.json").write_text("{", encoding="utf-8")
-    assert "none is unfinished" in peek(capsys, status=2)
+    assert re.search("^other +config file results/other/config.json is", peek(capsys), re.MULTILINE)
 
 
 def test_without_a_run_it_says_so_and_before_the_first_answer_too(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert "there are: none" in peek(capsys, status=2)
+    assert f"no run is in {tmp_path}/results; name" in peek(capsys, status=2)
     assert "'nine' is not a run" in peek(capsys, "nine", status=2)
     work = Work(prepared({**CONFIG, "sweeps": {"math": SWEEP}}), *BATCH)
     said = peek(capsys)

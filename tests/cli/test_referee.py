@@ -424,7 +424,7 @@ def test_columns_that_are_missing_are_named():
         headsweep.compare({"one": frame, "two": frame.rename(columns={"id": "key"})})
     with pytest.raises(TableError, match="neither `correct` nor `answer` and `gold`, only id, ok"):
         headsweep.compare({"one": frame, "two": frame.rename(columns={"correct": "ok"})})
-    with pytest.raises(ConfigError, match="1 system is given"):
+    with pytest.raises(ConfigError, match="1 system named"):
         headsweep.compare({"one": frame})
     with pytest.raises(ConfigError, match="no question is in all"):
         headsweep.compare({"one": frame, "two": frame.assign(id=[7, 8, 9])}, common=True)

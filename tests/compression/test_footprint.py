@@ -16,7 +16,7 @@ from example_config import config
 from headsweep.config import Study
 from headsweep.config.compression import Compression, Importance
 from headsweep.experiments.athena.encoders import word_tokenizer
-from headsweep.experiments.compression import savings
+from headsweep.experiments.compression import arm_measurements, savings
 from headsweep.experiments.compression.arm_measurements import narrowed, relative
 from headsweep.experiments.compression.calibration import calibrate
 from headsweep.experiments.compression.decoder import Question, TokenizedQuestion
@@ -128,9 +128,50 @@ def test_turns_go_on_until_the_ratio_s_interval_is_narrow_or_time_is_up():
     noisy = narrowed(turns(0.08, 0.05, number=4), lambda: turns(0.08, 0.05))
     assert len(noisy) > 8 and wide(noisy[:-1]) and not wide(noisy)
     hopeless = narrowed(turns(1.0, 0.5, number=4), lambda: turns(1.0, 0.5))
-    assert wide(hopeless) and hopeless[4:].sum() <= 10
+    assert wide(hopeless) and hopeless[4:].sum() <= 5
     slow = turns(1.0, 30, number=4)
     assert narrowed(slow, lambda: 1 / 0) is slow  # one more would take too long
+
+
+@pytest.mark.parametrize(("seconds", "of_all"), [(40.0, 2), (0.4, 3), (0.01, 4)])
+def test_timing_a_test_ends_by_the_clock(seconds, of_all, monkeypatch):
+    """Three learners answer it in turn, then two whose ratio never becomes known."""
+    draw = np.random.default_rng(0)
+    answered, times = [], []
+
+    def seconds_of(call):
+        call()
+        times.append(seconds * draw.uniform(1, 3))
+        return times[-1]
+
+    monkeypatch.setattr(arm_measurements, "seconds_of", seconds_of)
+    names = ["baseline", "full", "causal"]
+    measured = [arm_measurements._Measured(name, False, name, name, None) for name in names]
+    found = arm_measurements._answering(measured, answered.append)
+    turns = answered.count("causal")
+    pairs = answered.count("full") - turns
+    assert answered == turns * names + pairs * names[:2]
+    assert turns == of_all and (pairs > 0) is (seconds < 5)
+    longest = 5 + 9 * seconds  # the last turn may take longer than the one before
+    assert sum(times[6 : 3 * turns]) <= longest and sum(times[3 * turns :]) <= longest
+    assert found.shape == (3, 4) and found[0].tolist()[1:] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("on_one", "chosen"), [(2.9, 1), (3.1, 4)])
+def test_all_threads_compute_only_where_they_are_worth_it(on_one, chosen, monkeypatch):
+    """A call takes two seconds on all of four."""
+    threads = 4
+
+    def set_num_threads(number):
+        nonlocal threads
+        threads = number
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(torch, "set_num_threads", set_num_threads)
+    monkeypatch.setattr(arm_measurements, "seconds_of", lambda _: {1: on_one, 4: 2.0}[threads])
+    with arm_measurements._worthwhile_threads(lambda: None) as found:
+        assert found == threads == chosen
+    assert threads == 4
 
 
 def test_the_most_that_is_held_at_once_is_counted():

@@ -132,13 +132,13 @@ OTHERS = STUDIES | {
             "selectors",
             CHOSEN,
             [{"test": "gsm", "train": "gsm_train"}, {"test": "gsm"}, {"test": "mine"}],
-            ["GSM8K", "GSM8K, trained on MATH", "our own, trained on MATH"],
+            ["GSM8K", "GSM8K, trained on MATH", "our_own.csv, trained on MATH"],
         ),
         (  # two files of one's own are not known to be of one benchmark, nor of two
             "selectors",
             CHOSEN,
             [{"test": "mine", "train": "other"}, {"test": "mine", "train": "gsm"}],
-            ["our own", "our own, trained on GSM8K"],
+            ["our_own.csv", "our_own.csv, trained on GSM8K"],
         ),
         (
             "selectors",

@@ -14,11 +14,12 @@ from torch.nn import functional
 
 from headsweep.config import Decoding
 from headsweep.engine import attention, batch
-from headsweep.engine.attention import Segments, Slots, dense, flash
+from headsweep.engine.attention import Slots, dense, flash
 from headsweep.engine.batch import DecodingBatch, Verifier
 from headsweep.engine.check import Check
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.requests import Drafted, Request, Row
+from headsweep.engine.segments import Segments
 from headsweep.engine.sizing import verified_rows
 from headsweep.variants import BASE, Variant
 

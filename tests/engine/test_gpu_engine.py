@@ -27,7 +27,16 @@ from test_verify import VARIANTS, build, plan
 from torch import nn
 
 from headsweep.config import Decoding
-from headsweep.engine import batch, check, decoder, engine, sampling, vllm_ranks, weights
+from headsweep.engine import (
+    batch,
+    check,
+    decoder,
+    engine,
+    execution_path,
+    sampling,
+    vllm_ranks,
+    weights,
+)
 from headsweep.engine.attention import dense
 from headsweep.engine.batch import DecodingBatch
 from headsweep.engine.check import Check
@@ -522,7 +531,7 @@ def test_too_little_memory_for_noisy_weights_is_told_and_they_are_taken_back(at,
     loaded = loaded_model(build("Qwen2"))
     answering = Engine(loaded, Decoding(max_new_tokens=3), 7)
     before = {name: part.clone() for name, part in loaded.model.named_parameters()}
-    path = answering._decoder
+    path = answering._path.decoder
 
     def too_much(*_, **__):
         raise torch.OutOfMemoryError("too much")
@@ -537,7 +546,7 @@ def test_too_little_memory_for_noisy_weights_is_told_and_they_are_taken_back(at,
         list(answering.run(requests(NOISY[:1])))
     assert all(torch.equal(part, before[name]) for name, part in loaded.model.named_parameters())
     monkeypatch.undo()
-    assert answering._decoder is path
+    assert answering._path.decoder is path
     assert answering.begun == {}
     answers = {answer.request: answer for answer in answering.run(requests())}
     assert_exact(loaded, answers, 3)
@@ -549,12 +558,12 @@ def test_noisy_weights_are_copied_only_where_each_core_has_room_for_its_own(monk
     monkeypatch.setattr(weights, "host_memory", lambda: 3 * 2.5 * copied)
     packed = []
     for cores in (2, 3):
-        monkeypatch.setattr(engine, "host_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(execution_path, "host_cores", lambda cores=cores: cores)
         answering = Engine(loaded, Decoding(max_new_tokens=3), 7)
         for _ in answering.run(requests(NOISY[:1])):
-            packed.append(answering._decoder.weights._packed)
+            packed.append(answering._path.decoder.weights._packed)
             break
-        assert answering._decoder.weights._packed  # one for all, forked
+        assert answering._path.decoder.weights._packed  # one for all, forked
     assert packed == [True, False]
 
 

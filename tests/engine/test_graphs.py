@@ -18,11 +18,12 @@ from test_verify import plan
 from headsweep.config import Decoding
 from headsweep.engine import batch, graphs
 from headsweep.engine import decoder as decoders
-from headsweep.engine.attention import FixedSegments, Slots, flash
+from headsweep.engine.attention import Slots, flash
 from headsweep.engine.batch import DecodingBatch
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.engine import Engine
 from headsweep.engine.graphs import Steps, _Step, bucket, cuda_graph
+from headsweep.engine.segments import FixedSegments
 from headsweep.variants import BASE, Variant
 
 HEADS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4), Variant(1, 4, "scaled", 50))

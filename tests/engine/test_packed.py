@@ -12,9 +12,10 @@ from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
 from headsweep.config import Decoding
 from headsweep.engine import attention, weights
-from headsweep.engine.attention import Segments, Slots
+from headsweep.engine.attention import Slots
 from headsweep.engine.decoder import Decoder, masked
 from headsweep.engine.engine import Engine
+from headsweep.engine.segments import Segments
 from headsweep.engine.weights import Linear, Weights, WideLinear, linear
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import pruned

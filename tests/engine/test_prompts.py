@@ -81,6 +81,16 @@ def test_the_prompt_is_that_of_tokenizer_decoding_and_family(known, decoding, fa
 
 
 @pytest.mark.parametrize("adds_bos", [False, True])
+def test_a_template_of_ones_own_is_plain_text_whatever_the_model_s_own_is(adds_bos):
+    chat = tokenizer(template=TURNS, adds_bos=adds_bos)
+    own = Decoding(template="Q: {question}\nA:", system="unused")
+    assert prompt_text(chat, QUESTION, own, "math") == f"Q: {QUESTION}\nA:"
+    text = chat(f"Q: {QUESTION}\nA:", add_special_tokens=False)["input_ids"]
+    opening = [chat.bos_token_id] if adds_bos else []
+    assert encode_prompt(chat, QUESTION, own, "math") == (*opening, *text)
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
 def test_the_default_prompt_has_no_second_bos(adds_bos):
     chat = tokenizer(template=TURNS, adds_bos=adds_bos)
     ids = encode_prompt(chat, QUESTION, Decoding(), "math")

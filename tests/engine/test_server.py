@@ -25,16 +25,17 @@ import pytest
 import forked
 import inline
 from comparing import check, same_answers
-from headsweep.answers import client, job_request, server, sockets, worker
+from headsweep.answers import client, job_request, progress, server, sockets, worker
 from headsweep.answers.job_request import JobRequest
 from headsweep.answers.schedule import Schedule
 from headsweep.answers.work import Work
+from headsweep.answers.worker_processes import WorkerProcess
 from headsweep.cli import main as cli
 from headsweep.cli.without_snakemake import answer
-from headsweep.config import Sweep
+from headsweep.config import Sweep, load
 from headsweep.engine import devices
 from headsweep.engine.batch import DecodingBatch
-from headsweep.errors import ConfigError, EngineError
+from headsweep.errors import EngineError
 from headsweep.files import paths
 from headsweep.files.locks import Locks
 from headsweep.files.record import record_path
@@ -52,8 +53,10 @@ OTHER = Variant(3, 2)  # in no plan
 
 
 @pytest.fixture
-def spawned(run_config):
-    """A config; at the end nothing of an engine may be left."""
+def spawned(run_config, monkeypatch):
+    """A config; at the end nothing of an engine may be left, however busy the machine is."""
+    monkeypatch.setattr(client, "_SECONDS_TO_STOP", 120.0)
+    write_config(run_config)
     yield run_config
     client.stop()
     assert engines() == []
@@ -71,7 +74,16 @@ def engines():
     return working_in(Path.cwd())
 
 
+def written(values):
+    """Write a config, as its run does; not again, because threads would be in each other's way."""
+    file = Path(paths.CONFIG.format(run=values.run))
+    if not file.exists() or load(file) != values:
+        write_config(values)
+    return file
+
+
 def run(values, variant, questions="small", cores=2):
+    written(values)
     client.run(values, "tiny", "greedy", questions, variant, cores)
 
 
@@ -85,9 +97,10 @@ def of_model(values, **changed):
 
 
 def asked(values, cores=2, variant=BASE, questions="small"):
+    config = str(written(values))
     batch = tuple(work_on(values, questions).keys.values())
-    config = values.model_dump(mode="json")
-    return JobRequest(config, "tiny", batch, str(variant), cores, "a run")
+    section = values.models["tiny"].model_dump(mode="json")
+    return JobRequest(config, section, batch, str(variant), cores, "a run")
 
 
 def connected(values):
@@ -169,7 +182,7 @@ def test_what_a_job_waits_for_goes_before_what_is_worked_ahead(run_config):
         engine = server.Server(listener, "tiny", 1.0, "a run")
         engine._schedules = {("small",): ahead, ("large",): wanted}
         engine._jobs = {server._Job(Mock(), schedule=wanted)}
-        engine._workers = [server._Worker(Mock(), Mock(), ready=True)]
+        engine._workers = [WorkerProcess(Mock(), Mock(), is_ready=True)]
         engine._feed()
     assert engine._workers[0].schedule is wanted
 
@@ -181,12 +194,12 @@ def test_a_worker_that_dies_before_it_is_given_work_is_told_of_as_such(run_confi
     with socket.socket(socket.AF_UNIX) as listener, ours:
         engine = server.Server(listener, "tiny", 1.0, "a run")
         engine._schedules = {("small",): schedule}
-        engine._workers = [server._Worker(Mock(exitcode=-9), ours, ready=True)]
+        engine._workers = [WorkerProcess(Mock(exitcode=-9), ours, is_ready=True)]
         with pytest.raises(EngineError, match="died with status -9, perhaps for lack of memory"):
             engine._feed()
 
 
-def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_config):
+def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_config, monkeypatch):
     def planned_heads(*heads):
         sweep = Sweep(model="tiny", questions="small", layers=(1,), heads=heads)
         return run_config.model_copy(update={"sweeps": {"some": sweep}})
@@ -194,23 +207,26 @@ def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_confi
     def ask_engine(config):
         job = server._Job(Mock())
         engine._jobs.add(job)
-        engine._answer(job, json.loads(message(config, BASE)))
+        engine._answer(job, asked(config))
         return job
 
+    read = Mock(wraps=load)
+    monkeypatch.setattr(server, "load", read)
     before, after = planned_heads(0, 4), planned_heads(0, 2)
     with socket.socket(socket.AF_UNIX) as listener:
         engine = server.Server(listener, work_on(before).keys["model"], 1.0, "a run")
-        engine._workers = [server._Worker(Mock(), Mock())]
+        engine._workers = [WorkerProcess(Mock(), Mock())]
         waits = ask_engine(before)
         assert ask_engine(after).schedule is waits.schedule  # one plan while somebody waits for it
         (busy,) = engine._workers
         busy.schedule = waits.schedule
         engine._jobs.clear()
         assert ask_engine(after).schedule is waits.schedule  # or while a worker is at it
-        busy.ready = True
+        busy.is_ready = True
         engine._jobs.clear()
         schedule = ask_engine(after).schedule
         assert [*engine._schedules.values()] == [schedule]
+    assert read.call_count == 2  # each config once
     variants = {variant for unit in iter(schedule.next, None) for variant, _ in unit.requests}
     assert variants == {BASE, Variant(1, 0), Variant(1, 2)}
 
@@ -224,7 +240,7 @@ def test_a_job_hears_of_tokens_before_the_first_answer(served, monkeypatch, capl
     monkeypatch.setattr(DecodingBatch, "step", slow_step)
     monkeypatch.setattr(worker, "_SECONDS_BETWEEN_COUNTS", 0.02)
     monkeypatch.setattr(server, "_SECONDS_BETWEEN_WORDS", 0.02)
-    monkeypatch.setattr(client, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_REPORTS", 0.0)
     caplog.set_level(logging.INFO, logger=client.__name__)
     run(served, BASE)
     found = re.findall(r"writing the first of \d+ answers, (\d+) tokens", caplog.text)
@@ -293,13 +309,9 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
         assert len(read_table(output, ANSWERS)) == 4
         assert json.loads(record_path(output).read_text())["answers"] == 4
         output.unlink()
-    names = Path(paths.MODEL_NAMES.format(run=served.run))
-    assert json.loads(names.read_bytes()) == {keys["model"]: "tiny"}
-    names.unlink()  # as in a run of before: the job reads the config, then
-    assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
-    write_config(served)
-    config.write_text("run: tiny\n", encoding="utf-8")
-    assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
+    for other in (Path("a.yaml"), Path("results", "a.json")):  # which no run has written
+        shutil.copy(config, other)
+        assert not client.collect(other, *keys.values(), str(HEADS[0]), 2)
 
 
 def test_each_device_has_a_worker_that_loads_the_model_itself(served, monkeypatch):
@@ -378,7 +390,7 @@ def test_a_job_hears_the_last_word_of_an_engine_that_hangs_up_before_it_is_asked
     engine.sendall(b'{"error": "no model"}\n')
     engine.close()
     with pytest.raises(EngineError, match="no model"):
-        client._ask(job, asked(run_config))
+        client._ask(job, asked(run_config), "it answers")
 
 
 def test_an_engine_that_fails_waits_for_its_first_job_and_not_for_its_workers():
@@ -428,21 +440,11 @@ def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_
     assert len(engines()) == 3
 
 
-def test_a_config_that_no_engine_reads_is_refused_before_one_starts(run_config, monkeypatch):
-    monkeypatch.setattr(job_request, "LINE_LIMIT", 1000)
-    monkeypatch.setattr(client, "_connect", None)
-    with pytest.raises(ConfigError, match=r"of run 'tiny' has [\d,]+ bytes as JSON, .* 1,000; div"):
-        client.ask(work_on(run_config), BASE, 1)
-
-
 def test_a_bug_of_the_engine_is_told_with_its_log_and_what_to_do(run_config, monkeypatch):
     """The process itself is replaced: it ends where it would begin to serve."""
     told = []
-    work = work_on(run_config)
-    values = run_config.model_dump(mode="json")
-    batch = tuple(work.keys.values())
-    request = JobRequest(values, "tiny", batch, "base", 1, "a run")
-    order = {**request._asdict(), "listener": 0, "idle": 1.0, "log": "results/engine.log"}
+    request = asked(run_config)
+    order = {"request": request._asdict(), "listener": 0, "idle": 1.0}
     monkeypatch.setattr(server.sys, "stdin", io.StringIO(json.dumps(order)))
     monkeypatch.setattr(server.os, "fork", lambda: 0)
     monkeypatch.setattr(server.signal, "signal", lambda *_: None)
@@ -451,8 +453,8 @@ def test_a_bug_of_the_engine_is_told_with_its_log_and_what_to_do(run_config, mon
     monkeypatch.setattr(server, "Server", lambda *_: failing)
     server.main()
     assert told == [
-        "the engine failed: ZeroDivisionError: division by zero; results/engine.log has more; "
-        "run again: what it has answered is kept"
+        f"the engine failed: ZeroDivisionError: division by zero; {request.log} has more; run "
+        "again: what it has answered is kept"
     ]
 
 
@@ -545,7 +547,7 @@ def test_engines_of_two_models_wait_for_each_other_on_one_gpu(
     monkeypatch.setattr(devices, "LOCKS", tmp_path / "gpus")
     monkeypatch.setattr(devices, "_SECONDS_BETWEEN_TRIES", 0.05)
     monkeypatch.setattr(devices, "devices", lambda *_: [devices.Device("cpu", ("GPU-1",))])
-    monkeypatch.setattr(client, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_REPORTS", 0.0)
     right = worker.load
 
     def loads(section, model, device):

@@ -22,6 +22,7 @@ from headsweep.files.locks import Locks
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ANSWERS
 from headsweep.store import batches, journal
+from headsweep.store.layout import write_config
 from hosts import Host
 from processes import wait_until
 
@@ -90,6 +91,7 @@ def work_on(config):
 
 def ask(config, variants):
     """Do the jobs of a run one after the other; what fails is tried again once."""
+    write_config(config)
     for variant in variants:
         try:
             client.run(config, "tiny", "greedy", "large", variant)

@@ -27,11 +27,11 @@ from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import Decoding
 from headsweep.engine import batch, check
 from headsweep.engine.attention import Slots, dense
-from headsweep.engine.check import in_float32
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.engine import Engine, Request, rows_together
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_model
+from headsweep.models.loaded import in_float32
 from headsweep.models.masks import edited_weights
 from headsweep.variants import BASE, Variant, numeric
 

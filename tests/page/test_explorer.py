@@ -15,12 +15,13 @@ from headsweep.config.experiments import TopHeads
 from headsweep.files import paths
 from headsweep.files.record import rewrite_checksums
 from headsweep.files.safe_files import read_table, write_table
-from headsweep.files.tables import ANSWERS
-from headsweep.page import explorer, head_grid
+from headsweep.files.tables import ACCURACY, ANSWERS, LOOKS, QUESTIONS
+from headsweep.page import explorer, head_grid, looks
 from headsweep.page.report import write_report
 from headsweep.results import jobs
-from headsweep.store.batches import batches
+from headsweep.store.batches import batches, pool
 from headsweep.store.layout import Store
+from headsweep.store.looks import looks_file
 from headsweep.text import points
 
 # Markup, ends of script, direction marks, escapes, a null byte and a quote.
@@ -189,6 +190,14 @@ def test_hostile_text_stays_inert(filled, browser):
             answers["text"] = [f"\0{text}" for text in answers["text"]]
             answers.loc[3:5, "text"] += "\u202e<b>" * 20_000
             write_table(file, answers, ANSWERS)
+    put_looks(filled, token=HOSTILE)
+    file = looks_file(filled, "demo")
+    table = read_table(file, LOOKS)
+    asked = read_table(Store(filled).of_sweep("demo", QUESTIONS), QUESTIONS)["question"][0]
+    begin = len("<|user|>") + asked.index("abc") - 1
+    for column, value in {"starts": begin, "lengths": 4, "weights": 0.5}.items():
+        table[column] = [[value]] * len(table)
+    write_table(file, table, LOOKS, {"refused": ""})
     page = written(filled)
     assert page.stat().st_size < 5e6
     assert "\0" not in page.read_text(encoding="utf-8")
@@ -197,6 +206,10 @@ def test_hostile_text_stays_inert(filled, browser):
     for place in range(6):
         browser.run(f"location.hash = '#demo/L02H03/q{place}'")
         browser.wait()
+    browser.click("[data-head=L02H03]")
+    browser.click(".list ol button")
+    browser.click(".inside summary")
+    assert browser.ask("all('.inside mark').map((one) => one.textContent)") == ["[U+202E]abc"]
     text = " ".join(browser.ask("texts('.question')"))
     shown = ["<script>alert(1)</script>", "[U+202E]abc[U+2066]", "[U+0000]", "characters more]"]
     assert [part for part in shown if part not in text] == []
@@ -354,3 +367,107 @@ def test_lengths_are_those_of_the_page_s_script_and_colours_end_at_doublings():
     shown = {0: "", 0.001: "u1", 0.02: "u1", 0.021: "u2", -0.06: "d3", 0.125: "u4", 0.16: "u4"}
     shown |= {0.25: "u5", -0.9: "d5"}
     assert {gain: head_grid.colour(gain) for gain in shown} == shown
+
+
+def put_looks(config, refused="", token="7"):
+    """Write looks at every answer that differs: each head reads the prompt's second character."""
+    path = partial(Store(config).of_sweep, "demo")
+    asked = read_table(path(QUESTIONS), QUESTIONS).set_index("question_id")["question"]
+    base = read_table(path(ANSWERS, variant="base"), ANSWERS).set_index("question_id")["text"]
+    rows = []
+    for number, head in enumerate(pool(config, config.sweeps["demo"])):
+        own = read_table(path(ANSWERS, variant=head), ANSWERS).set_index("question_id")["text"]
+        for question in base.index[base != own]:
+            begin = len(f"<|user|>{asked[question]}<|assistant|>")
+            rows.append(
+                {
+                    "question_id": question,
+                    "variant": str(head),
+                    "before": "<|user|>",
+                    "after": "<|assistant|>",
+                    "shared": 2,
+                    "end": begin + 6,
+                    "base_token": f"{token} {number}",
+                    "own_token": f" {number}",
+                    "base_effect": 0.25 + number,
+                    "own_effect": -1.5,
+                    "rank": 1 + number % 8,
+                    "starts": [begin + 2, 8, 0],
+                    "lengths": [3, 4, 8],
+                    "weights": [0.61, 0.2, 0.004],
+                }
+            )
+    table = pd.DataFrame([] if refused else rows, columns=LOOKS.columns)
+    write_table(looks_file(config, "demo"), table, LOOKS, {"refused": refused})
+
+
+def test_a_look_shows_what_the_head_reads_and_writes_and_stays_open(filled, browser):
+    simulation.fill(filled)
+    put_looks(filled)
+    browser.resize(1280, 900)
+    file = written(filled)
+    browser.open(file)
+    browser.click("[data-head=L00H03]")
+    browser.click(".list ol button")
+    assert browser.ask("shown('.inside .text').length") == 0
+    browser.run("document.querySelector('.inside summary').focus()")
+    browser.press("Enter")
+    (text,) = browser.ask("shown('.inside .text').map((one) => one.textContent)")
+    assert text == "<|user|>What is 3 + 4? so \\boxed{7}<|assistant|>Three ▮"
+    marks = "all('.inside mark').map((one) => [one.textContent, one.className, one.title])"
+    assert browser.ask(marks) == [
+        ["What", "w2", "20% of its attention"],
+        ["ree", "w4", "61% of its attention"],
+    ]
+    told = browser.ask("texts('.inside')")[0]
+    assert "L00H03 itself pushes 7 3 ahead of  3 by 4.75 logits" in told.replace("\xa0", " ")
+    assert "number 4 of the 8 heads of its layer" in told
+    assert "A direct effect is not the whole effect" in told
+    assert "all others 19%" in told
+    rows = "all('.inside tr').map((row) => [...row.children].map((cell) => cell.textContent))"
+    assert browser.ask(rows) == [["7 3", "unpruned", "+3.25"], [" 3", "without L00H03", "−1.50"]]
+    browser.click("[data-head=L00H04]")
+    browser.click(".list ol button")
+    assert "L00H04 itself pushes" in browser.ask("texts('.inside')")[0]
+    for width, height, phone in ((1280, 900, False), (390, 844, True)):
+        browser.resize(width, height, phone=phone)
+        assert browser.ask("beyond()") == []
+    for scheme in ("light", "dark"):
+        browser.prefer(scheme)
+        assert [one for one in browser.ask("legible()") if one[0] < 4.5 or one[1] < 11] == []
+    browser.prefer("light")
+    assert browser.ask("unnamed()") == 0
+    html = file.read_text("utf-8")
+    for head in re.findall(r'"looks":{"of":[^}]*}', html):
+        html = html.replace(head, '"looks":null')
+    file.write_text(html.replace("this page has room for some", "no <b>room"), "utf-8")
+    browser.open(file)
+    browser.click("[data-head=L00H03]")
+    browser.click(".list ol button")
+    browser.click(".inside summary")
+    assert "No look here: no <b>room; all are in" in browser.ask("texts('.inside .note')")[0]
+    assert browser.complaints() == []
+
+
+def test_looks_of_turned_outcomes_come_first_and_what_is_not_there_is_told(filled, monkeypatch):
+    monkeypatch.setattr(looks, "_BUDGET", 8_000)
+    simulation.fill(filled)
+    jobs.write_controls(filled, "demo")
+    whys = {None: "the model was not there when this page was made"}
+    whys["XModel does \u202e"] = "XModel does [U+202E]"
+    for refused, why in whys.items():
+        if refused:
+            put_looks(filled, refused)
+        (found,) = explorer.explored(filled)
+        assert found["looks"]["why"] == why
+        assert not any(head["looks"] for head in found["heads"])
+    put_looks(filled)
+    (found,) = explorer.explored(filled)
+    z = read_table(Store(filled).of_sweep("demo"), ACCURACY)
+    held = {head["name"]: head["looks"] or {"of": []} for head in found["heads"]}
+    turned = [bool((z[head] != z["base"])[place]) for head in held for place in held[head]["of"]]
+    assert len(turned) > 50
+    assert all(turned)
+    kept = [head["looks"] for head in found["heads"] if head["looks"]]
+    assert len(explorer.script(kept)) < 9_000
+    assert "has room for some" in found["looks"]["why"]

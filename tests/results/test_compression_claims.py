@@ -8,12 +8,13 @@ import pytest
 
 import simulated_studies
 import simulation
-from headsweep.results import compression_judges, jobs
-from headsweep.results.claims import UNMEASURED, claims
-from headsweep.results.compression_evidence import of_run
-from headsweep.results.compression_judges import BASE, JUDGES, LARGE, MATH, Compressed, judged
-from headsweep.results.judges import OPEN
+from headsweep.results import jobs
+from headsweep.results.claims import KINDS, UNMEASURED, claims
+from headsweep.results.compression_evidence import BASE, MATH, Compressed, of_run
+from headsweep.results.facts import read_csv, rows_of
+from headsweep.results.judges import OPEN, Evidence
 from headsweep.store.layout import Store
+from simulation import PUBLISHED
 
 RANDOM = "random / global threshold / attention visualization pruning"
 RECURSION = "recursive distillation gain over single-round distillation"
@@ -26,7 +27,15 @@ NORM = "pruning only / without norm"
 ENTROPY = "removing entropy"
 OVERALL = "overall at 25%: accuracy loss / parameters / speed / memory"
 AT_25 = "ATHENA-base, Math23k, 25%: accuracy drop / parameters / speed"
+LARGE = "ATHENA-large"
 RIVALS = ("random", "global", "attention_visualisation")
+
+
+CLAIMS = {row.claim: row for row in rows_of(read_csv(PUBLISHED / "compression_claims.csv"))}
+
+
+def judged(claim, *compressions):
+    return KINDS[CLAIMS[claim].kind](CLAIMS[claim], Evidence(compressions=compressions))
 
 
 def numbers(key, values, column, half):
@@ -72,6 +81,7 @@ OTHERS = {0.0: -1, 0.3: -0.5, 0.5: 0, 0.7: -0.6, 1.0: -9}
 CASES = [
     ("best alpha", None, alphas(OTHERS), "holds"),
     ("best alpha", None, alphas(OTHERS | {0.3: 0.5}), "fails"),
+    ("best alpha", None, alphas(OTHERS | {0.3: 0}, half=0), "fails"),  # it is as good
     # One of four alphas has to be better by more than a single one would.
     ("best alpha", None, alphas(OTHERS | {0.3: 0.35}), OPEN),
     ("best alpha", None, alphas(OTHERS | {0.3: -0.1}), OPEN),
@@ -161,7 +171,7 @@ CASES = [
 def test_a_compression_satisfies_a_claim_or_violates_it_or_leaves_it_open(
     claim, condition, tables, word
 ):
-    found = JUDGES[claim](Compressed("own", condition, tables))
+    found = judged(claim, Compressed("own", condition, tables))
     assert (found and found.word) == word
     assert not found or not re.search(r"nan|\binf\b", found.why)
     if word and not condition and "direction" in found.why:
@@ -173,11 +183,11 @@ def test_compressions_that_disagree_decide_nothing():
         Compressed(name, None, arms({"joint_single_teacher": gap}))
         for name, gap in (("one", -0.5), ("two", 0.5), ("three", -0.2))
     )
-    decide = JUDGES[RECURSION]
-    assert judged(decide, [good, open_]).word == "holds"
-    assert judged(decide, [good, bad]).word == judged(decide, [open_]).word == OPEN
-    assert "one: " in judged(decide, [good, bad]).why and "two: " in judged(decide, [good, bad]).why
-    assert judged(decide, []) is None
+    assert judged(RECURSION, good, open_).word == "holds"
+    assert judged(RECURSION, good, bad).word == judged(RECURSION, open_).word == OPEN
+    assert "one: " in judged(RECURSION, good, bad).why
+    assert "two: " in judged(RECURSION, good, bad).why
+    assert judged(RECURSION) is None
 
 
 def test_a_run_s_own_compressions_are_judged_and_what_it_lacks_is_counted(tmp_path, monkeypatch):
@@ -186,13 +196,14 @@ def test_a_run_s_own_compressions_are_judged_and_what_it_lacks_is_counted(tmp_pa
     config = simulation.whole().model_copy(update=gone)
     for each in simulated_studies.all_results():
         simulated_studies.write(Store(config), each)
-    jobs.write_compression_tables(config, simulation.PUBLISHED)
+    jobs.write_compression_tables(config, PUBLISHED)
     # A solver of its own on ASDiv-A is not the paper's.
     assert [each.condition for each in of_run(config)] == [None, None]
-    found = claims(config, simulation.PUBLISHED).query("paper == 'compression'")
+    found = claims(config, PUBLISHED).query("paper == 'compression'")
     found = found.drop_duplicates("claim").set_index("claim")
     assert found.loc[MORE, "run"] == "holds"  # its sizes fall with each ratio
-    decided = found["run_why"].ne(UNMEASURED.why) & found.index.isin(compression_judges.JUDGES)
+    kinds = pd.Series({claim: row.kind for claim, row in CLAIMS.items()})
+    decided = found["run_why"].ne(UNMEASURED.why) & kinds[found.index].notna()
     assert decided.sum() >= 10
     absent = found.loc[[OVERALL, AT_25, "Math23k, 30% pruning: accuracy"], "run_why"]
     assert (absent == UNMEASURED.why).all()

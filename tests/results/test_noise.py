@@ -7,8 +7,10 @@ from scipy.stats import binom
 from headsweep.results import judges
 from headsweep.results.evidence import of_printed, of_sweep
 from headsweep.results.excess import PARTICULAR, best, harmless, increased, median, particular
+from headsweep.results.facts import read_csv, rows_of
 from headsweep.results.judges import JUDGES, Evidence
 from headsweep.results.published import EXHIBITS, SIZES
+from simulation import PUBLISHED
 
 WORLDS, RESAMPLES = 60, 79
 MOST = binom.isf(1e-4, WORLDS, 0.05)  # 11 of 60
@@ -16,10 +18,15 @@ SUBJECTS = np.repeat(list(SIZES), list(SIZES.values()))
 LAYERS, HEADS = 2, 5
 NAMES = [[f"L{layer}{{}}{head}" for head in range(HEADS)] for layer in range(LAYERS)]
 PRUNED, PLACEBOS = ([[each.format(kind) for each in layer] for layer in NAMES] for kind in "HN")
-OF_GAINS = [claim for claim in JUDGES if "overhead" not in claim]
+CLAIMS = {row.claim: row for row in rows_of(read_csv(PUBLISHED / "sprint_claims.csv"))}
+OF_GAINS = [claim for claim, row in CLAIMS.items() if row.kind in {*JUDGES} - {"overhead"}]
 HARMLESS = "pruning individual heads often does not reduce accuracy"
 INCREASED = "pruning individual heads in many cases increases accuracy"
 ACCURACY = dict(zip(EXHIBITS, (0.241, 0.738, 0.823, 0.765), strict=True))
+
+
+def judged(claim, known):
+    return JUDGES[CLAIMS[claim].kind](CLAIMS[claim], known)
 
 
 def coins(draw, accuracy, level):
@@ -74,7 +81,7 @@ def test_heads_that_are_noise_satisfy_no_claim_about_gains():
     for seed in range(WORLDS):
         world = (coins, flips, contested)[seed % 3]
         known = evidence_of(draw, world, seed, placebos=seed % 2 == 0)
-        words.append({claim: JUDGES[claim](known).word for claim in OF_GAINS})
+        words.append({claim: judged(claim, known).word for claim in OF_GAINS})
     assert len(OF_GAINS) == 7
     assert ((pd.DataFrame(words) == "holds").sum() <= MOST).all()
 
@@ -82,10 +89,10 @@ def test_heads_that_are_noise_satisfy_no_claim_about_gains():
 def test_heads_that_are_noise_refute_no_difference_between_easy_and_hard_questions():
     """Without placebos either model of chance may be true, and one reaches above such heads."""
     draw, words = np.random.default_rng(23), []
-    (claim,) = (claim for claim in JUDGES if claim.startswith("gains arise particularly"))
+    (claim,) = (claim for claim in OF_GAINS if claim.startswith("gains arise particularly"))
     for seed in range(60):
         known = evidence_of(draw, unsure, seed, placebos=False)
-        words.append(JUDGES[claim](known).word)
+        words.append(judged(claim, known).word)
     assert words.count("holds") + words.count("fails") <= binom.isf(1e-4, 60, 0.05)
 
 
@@ -112,7 +119,7 @@ def test_a_planted_gain_satisfies_them_and_a_planted_loss_refutes_them():
                 excesses[model] |= of_sweep(z, PRUNED, others, 5, figure=True, resamples=400)
             pairs = pd.DataFrame({"gain": [0.1 if change > 0 else 0.0], "gain_high": np.nan})
             known = Evidence(excesses, {"pairs": pairs})
-            words[placebos, change] = {claim: JUDGES[claim](known).word for claim in OF_GAINS}
+            words[placebos, change] = {claim: judged(claim, known).word for claim in OF_GAINS}
     assert set(words[True, 0.15].values()) == {"holds"}, words
     for placebos in (True, False):
         for claim in (HARMLESS, INCREASED):  # others take more against mere chance
@@ -145,6 +152,6 @@ def test_printed_tables_of_noise_satisfy_no_claim_either():
                 excesses[model][judges.FIGURE] = excesses[model][judges.INCREASED]
         tables = {"pairs": pd.DataFrame({"gain": [0.02], "gain_high": np.nan})}
         for claim in OF_GAINS:
-            judgement = JUDGES[claim](Evidence(excesses, tables, printed=True))
+            judgement = judged(claim, Evidence(excesses, tables, printed=True))
             held[claim] += judgement is not None and judgement.word == "holds"
     assert max(held.values()) <= MOST, held

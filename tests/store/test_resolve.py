@@ -295,6 +295,25 @@ def test_a_gpu_that_pytorch_cannot_use_is_told_before_the_first_job(
     assert all(re.match(message, str(error)) for error in errors)
 
 
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [
+        ("", 0),
+        ("-1", 0),
+        ("NoDevFiles", 0),
+        ("1", 1),
+        ("GPU-a, MIG-b", 2),
+        ("0,-1,1", 1),
+        ("7,8,9", 2),
+    ],
+)
+def test_gpus_are_those_that_cuda_may_see(visible, seen, pretended_gpu, monkeypatch):
+    (processors._DEVICES / "nvidia1").touch()
+    assert processors.gpu_count() == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert processors.gpu_count() == seen
+
+
 def test_how_many_gpus_pytorch_can_use_another_process_looks():
     assert processors.usable_gpu_count() == torch.cuda.device_count()
 

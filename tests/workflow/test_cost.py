@@ -3,9 +3,10 @@ from math import ceil
 import pytest
 
 from example_config import STUDIES, VALUES, changed, config
+from headsweep.answers.schedule import questions_of_unit
 from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
-from headsweep.engine.rows_at_once import cpu_memory
+from headsweep.engine.sizing import cpu_memory
 from headsweep.engine.weights import _COPIED_SHARE
 from headsweep.machine import processors
 from headsweep.machine.host import host_cores
@@ -369,3 +370,16 @@ def test_the_plan_assumes_no_length_of_answers_where_there_are_none():
     trained["compressions"] = {"words": STUDIES["compressions"]["words"]}
     assert "tokens on average" not in describe(parse(trained))
     assert " tokens on average; 100 TFLOP/s " in describe(config())
+
+
+def test_a_unit_of_work_is_half_of_what_is_left_for_each_worker_and_64_questions_at_least():
+    assert [questions_of_unit(left, 2) for left in (500, 375, 200, 128, 64, 3, 1)] == [
+        125,
+        94,
+        64,
+        64,
+        32,
+        2,
+        1,
+    ]
+    assert questions_of_unit(70, 1) == 64

@@ -82,9 +82,9 @@ def printed():
 
 
 def of_the_card():
-    _, _, text = export._CARD.partition("    snakemake")
+    _, _, text = export._CARD.partition("    headsweep")
     words, _, _ = text.partition("\n\n")
-    return shlex.split("snakemake" + words.replace("HEADSWEEP", str(ROOT)))
+    return shlex.split("headsweep" + words)
 
 
 def unsafe():

@@ -335,7 +335,7 @@ def test_the_time_left_counts_a_map_s_jobs(config):
     config = parse(changed(STUDIES, "maps/own", mapped))
     rules = Rules(config, 3, {})
     card = card_of("auto")
-    texts = rules.wildcard_values["texts"][0]
+    texts = rules._lookup.values["texts"][0]
     for layer in (0, 4):
         scored = job("score", 8, SimpleNamespace(texts=texts, layer=f"L0{layer}"))
         expected = 3 * scoring_seconds(config, "own", layer, card)
@@ -489,22 +489,6 @@ def test_titles_that_tables_of_selectors_and_maps_hold_are_params_of_their_rules
     for rule, param in (("sprint", "titles_at_home"), ("map", "titles_beside_map")):
         text = (ROOT / f"workflow/rules/{rule}.smk").read_text(encoding="utf-8")
         assert f"titles=RULES.{param}," in text
-
-
-def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(
-    config, monkeypatch, caplog
-):
-    for checked in ("check_devices", "mark_version"):
-        monkeypatch.setattr(session, checked, lambda *_: None)
-    monkeypatch.setattr(session, "unpiloted", lambda config, local: [f"{config.run}, {local}"])
-    dag = SimpleNamespace(needrun_jobs=list)
-    workflow = Mock(dag=dag)
-    workflow.scheduler.job_rate_limiter = None
-    with caplog.at_level(logging.INFO):
-        session.begin(Rules(config, 2, {}), workflow, logging.getLogger("run"))
-    said = [(record.levelname, record.message) for record in caplog.records]
-    assert said[0] == ("WARNING", "mini, True")
-    assert said[1][1].startswith("In the store: ")
 
 
 def test_jobs_are_not_submitted_to_a_partition_that_nobody_has_named(config, monkeypatch):

@@ -18,15 +18,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headsweep.answers import sockets
 from headsweep.answers.job_request import LINE_LIMIT, JobRequest
+from headsweep.answers.progress import Reports, progress
 from headsweep.errors import EngineError
 from headsweep.files import paths
 from headsweep.files.plain_files import open_to_write, read_plain
+from headsweep.telling import told
+from headsweep.words import doing
 
 if TYPE_CHECKING:
     from headsweep.answers.work import Work
@@ -38,16 +41,10 @@ _LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
 
 _RUN = "HEADSWEEP_RUN"  # names the run in the environment of its jobs
-_SECONDS_BETWEEN_REPORTS = 5.0
 _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
 _TRIES = 3
-_FEWEST_FOR_RATE, _ENOUGH_FOR_RATE = 10, 100
-"""A rate is told once a quarter of all answers is there: after 10 at least, after 100 always."""
-_LAST = 64
-"""No time left is told for the last quarter of all answers, nor for more than the last 64: they are
-decoded together, and the longest takes as long as it takes."""
 
 
 def collect(
@@ -55,22 +52,21 @@ def collect(
 ) -> bool:
     """Do what `run` does, and return True, if an engine runs already.
 
-    Names are keys, as in the paths of the store; the config is the file that Snakemake wrote, which
-    is not checked again. False also if it is not one that a run left.
+    Names are keys, as in the paths of the store; the config is the file that a run wrote. False
+    also if it is not.
 
     Raises:
-        ConfigError: the config is too long for an engine's message.
         EngineError: the engine's cause in one line. What is answered is kept.
     """
     try:
-        values = json.loads(read_plain(config))
-        names = json.loads(read_plain(Path(paths.MODEL_NAMES.format(run=values["run"]))))
+        sections = json.loads(read_plain(config.with_name(Path(paths.MODEL_SECTIONS).name)))
         batch = (model, decoding, questions)
-        request = JobRequest(values, names[model], batch, variant, cores, _this_run())
+        request = JobRequest(str(config), sections[model], batch, variant, cores, _this_run())
         connection = sockets.connect(request.engine)
     except (OSError, ValueError, LookupError, TypeError):
         return False
-    return connection is not None and _ask(connection, request)
+    names = {"model": model, "decoding": decoding, "questions": questions}
+    return connection is not None and _ask(connection, request, doing("generate", names))
 
 
 def run(
@@ -80,10 +76,10 @@ def run(
 
     Answers that the store holds already, made for another draw from the same split, are taken
     over, and those of a run that was killed. Only if some question is left, an engine is asked,
-    which may use so many cores. Names are config names.
+    which may use so many cores. Names are config names. The config is that which the run has
+    written (`store.layout.write_config`): an engine reads it there.
 
     Raises:
-        ConfigError: the config is longer than an engine reads.
         EngineError: the engine has failed, or was stopped. What is answered is kept.
         TableError: the question set is missing or damaged.
     """
@@ -106,7 +102,7 @@ def run(
         ask(work, variant, cores)
         return
     count = work.write(variant, stopwatch)
-    _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
+    _LOG.debug("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
 
 
 def ask(work: "Work", variant: "Variant", cores: int) -> None:
@@ -115,15 +111,15 @@ def ask(work: "Work", variant: "Variant", cores: int) -> None:
     A new engine leaves after `IDLE_SECONDS` without a job.
 
     Raises:
-        ConfigError: the config is longer than an engine reads.
         EngineError: the engine's cause in one line. What is answered is kept.
     """
-    values = work.config.model_dump(mode="json")
-    batch = tuple(work.keys.values())
-    request = JobRequest(values, work.model, batch, str(variant), cores, _this_run())
-    request.message()  # before an engine is started in vain
+    config = paths.CONFIG.format(run=work.config.run)
+    section = work.config.models[work.model].model_dump(mode="json")
+    keys = work.keys
+    batch = (keys["model"], keys["decoding"], keys["questions"])
+    request = JobRequest(config, section, batch, str(variant), cores, _this_run())
     for _ in range(_TRIES):
-        if _ask(_connect(request), request):
+        if _ask(_connect(request), request, work.told):
             return
     raise EngineError(f"the engine dies before it answers; {request.last_words} says why")
 
@@ -260,7 +256,8 @@ def _connect(request: JobRequest) -> socket.socket:
                 raise EngineError(f"the engine dies as it starts; {request.log} says why")
             started += 1
             ask_for_room()
-            _start(request, listener.fileno())
+            with told("starting an engine"):
+                _start(request, listener.fileno())
     return connection
 
 
@@ -272,15 +269,10 @@ def _start(request: JobRequest, listener: int) -> None:
     """
     import subprocess
 
-    _LOG.info("starting an engine for %s; its log: %s", request.batch[0], request.log)
+    _LOG.info("an engine starts; its log: %s", request.log)
     # A worker for each core needs no more; vLLM is one worker.
     threads = request.cores if request.section["backend"] == "vllm" else 1
-    order = {
-        **request._asdict(),
-        "listener": listener,
-        "idle": IDLE_SECONDS,
-        "log": str(request.log),
-    }
+    order = {"request": request._asdict(), "listener": listener, "idle": IDLE_SECONDS}
     with os.fdopen(open_to_write(request.log), "ab") as log:
         started = subprocess.run(
             [sys.executable, "-P", "-m", "headsweep.answers.server"],
@@ -325,76 +317,35 @@ def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _ask(connection: socket.socket, request: JobRequest) -> bool:
-    """Ask, and wait for the last word, with progress; return False if the engine was leaving."""
-    _, decoding, questions = request.batch
+def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
+    """Ask, and wait for the last word, with progress; return False if the engine was leaving.
+
+    `what` says in words what is done.
+    """
     heard = False
     begun = time.monotonic()
-    reports = _Reports(begun)
-    with connection, contextlib.suppress(ConnectionError):
+    reports = Reports(begun)
+    silence = contextlib.ExitStack()
+    silence.enter_context(told(f"{what}: loading the model"))
+    with silence, connection, contextlib.suppress(ConnectionError):
         # An engine that cannot begin gives its last word before it is asked, and hangs up.
         with contextlib.suppress(ConnectionError):
             connection.sendall(request.message())
         for said in _messages(connection):
             heard = True
+            silence.close()
             if "error" in said:
                 raise EngineError(said["error"])
             now = time.monotonic()
             if "complete" in said:
-                _LOG.info("%s: %d answers, %.1f s", request.variant, said["complete"], now - begun)
+                count = said["complete"]
+                _LOG.debug("%s: %d answers, %.1f s", request.variant, count, now - begun)
                 return True
             if reports.due(now, said):
-                _LOG.info("%s, %s: %s", questions, decoding, progress(**said))  # of all variants
+                _LOG.info("%s: %s", what, progress(**said))  # of all
     if heard:
         raise EngineError(
             f"the engine has died, perhaps for lack of memory; {request.last_words} may say why; "
             f"run again: what it has answered is kept"
         )
     return False
-
-
-class _Reports:
-    """When a job tells of its progress: at news, and at what stands still ever more seldom."""
-
-    def __init__(self, now: float) -> None:
-        self._last = now
-        self._pause = _SECONDS_BETWEEN_REPORTS
-        self._state: dict[str, Any] = {}
-
-    def due(self, now: float, said: Mapping[str, Any]) -> bool:
-        """Tell whether to report what the engine said, now; both in seconds of some clock."""
-        state = {name: value for name, value in said.items() if name != "seconds"}
-        if state != self._state:
-            if now - self._last < _SECONDS_BETWEEN_REPORTS:
-                return False
-            self._state = state
-            self._pause = _SECONDS_BETWEEN_REPORTS
-        elif now - self._last < self._pause:
-            return False
-        self._last = now
-        self._pause *= 2
-        return True
-
-
-def progress(done: int, total: int, seconds: float, waits: str = "", tokens: int = 0) -> str:
-    """Return words for so many answers in so many seconds, or for what is waited for.
-
-    The first few and the last say nothing of the time left: a batch ends with its longest answers.
-    `tokens` are those so far of the first.
-    """
-    if waits:
-        return f"waiting for {waits}"
-    if not seconds:
-        return "loading the model"
-    if not done:
-        written = f", {tokens} tokens" if tokens else ""
-        return f"writing the first of {total} answers{written}, {seconds:.0f} s so far"
-    words = f"{done} of {total} answers"
-    enough_for_rate = max(_FEWEST_FOR_RATE, min(_ENOUGH_FOR_RATE, total / 4))
-    if done < enough_for_rate:
-        return f"{words} after {seconds:.0f} s"
-    rate = done / seconds
-    speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
-    if 0 < total - done <= min(_LAST, total / 4):
-        return f"{words}, {speed}, the longest are left"
-    return f"{words}, {speed}, {(total - done) / rate:.0f} s left"

@@ -67,7 +67,11 @@ def make_room(model: Model) -> None:
 
 
 def with_model(
-    config: Config, name: str, measure: Callable[[LoadedModel], _T], dtype: str | None = None
+    config: Config,
+    name: str,
+    measure: Callable[[LoadedModel], _T],
+    dtype: str | None = None,
+    attention: str | None = None,
 ) -> _T:
     """Load a model, and return what is measured on it; the model is gone afterwards.
 
@@ -78,6 +82,7 @@ def with_model(
         name: of the model in the config.
         measure: keeps nothing of the model.
         dtype: of weights and activations; None: the model's own.
+        attention: eager, sdpa or flash_attention_2; None: the model's own.
 
     Raises:
         ModelError: the model cannot be loaded, or what is measured does not fit into memory.
@@ -91,9 +96,8 @@ def with_model(
     try:
         with placed(section) as place:
             # No name holds the model: it is gone when its device is given back.
-            return measure(
-                load_model(folder, dtype=dtype, device=place, attention=section.attention)
-            )
+            attention = attention or section.attention
+            return measure(load_model(folder, dtype=dtype, device=place, attention=attention))
     except torch.OutOfMemoryError:
         raise ModelError(
             "what is measured does not fit in the GPU's memory beside the model; use dtype "

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headsweep.answers import sockets
-from headsweep.errors import ConfigError
 from headsweep.files import paths
 
 LINE_LIMIT = 1 << 20  # longest message, in bytes
@@ -16,20 +15,14 @@ _OF_AN_ENGINE = ("device", "batch_size", "tensor_parallel", "graphs")
 
 
 class JobRequest(NamedTuple):
-    """What a job asks an engine for."""
+    """What a job asks an engine for: the message, and what an engine that it starts begins with."""
 
-    config: dict[str, Any]  # the run's, as JSON holds it
-    model: str  # its name in the config
-    batch: tuple[str, ...]  # keys of model, decoding and questions
+    config: str  # file of the run's config, where an engine reads what else is planned
+    section: dict[str, Any]  # the model's of that config, as JSON holds it
+    batch: tuple[str, str, str]  # keys of model, decoding and questions
     variant: str
     cores: int  # CPU cores that the engine may use
     run: str  # of the job, see `begin_run`
-
-    @property
-    def section(self) -> dict[str, Any]:
-        """The model's section of the config."""
-        section: dict[str, Any] = self.config["models"][self.model]
-        return section
 
     @property
     def engine(self) -> str:
@@ -43,7 +36,7 @@ class JobRequest(NamedTuple):
     def log(self) -> Path:
         """What an engine prints that this job starts."""
         engine = self.engine.rpartition("-")[2]
-        return Path(paths.ENGINE_LOG.format(run=self.config["run"], engine=engine))
+        return Path(paths.ENGINE_LOG.format(run=Path(self.config).parent.name, engine=engine))
 
     @property
     def last_words(self) -> Path:
@@ -53,15 +46,5 @@ class JobRequest(NamedTuple):
         return Path(paths.ENGINE_LOG.format(run="*", engine=self.log.stem))
 
     def message(self) -> bytes:
-        """Return the line that asks an engine.
-
-        Raises:
-            ConfigError: the config is longer than an engine reads.
-        """
-        line = json.dumps(self._asdict()).encode() + b"\n"
-        if len(line) > LINE_LIMIT:
-            raise ConfigError(
-                f"the config of run {self.config['run']!r} has {len(line):,} bytes as JSON, of "
-                f"which an engine reads {LINE_LIMIT:,}; divide it into several configs"
-            )
-        return line
+        """Return the line that asks an engine."""
+        return json.dumps(self._asdict()).encode() + b"\n"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from headsweep.config import Config
+from headsweep.config.titles import title
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, checked_file, peak_resident, write_record
 from headsweep.files.safe_files import atomic, remove_folder, write_json, write_table
@@ -36,7 +37,7 @@ def store_split(config: Config, questions: str) -> None:
     output = Store(config).path(SOURCE, source=questions)
     write_table(output, rows, SOURCE)
     write_record(output, stopwatch, {"benchmark": section.model_dump(mode="json")})
-    _LOG.info("%s: %d questions", output.stem, len(rows))
+    _LOG.info("%s has %d questions", section.origin, len(rows))
 
 
 def draw_questions(config: Config, questions: str) -> None:
@@ -53,7 +54,8 @@ def draw_questions(config: Config, questions: str) -> None:
     write_table(output, drawn, QUESTIONS, {"split": split_key(config, questions)})
     facts = {"questions": settings(config, "questions", questions), "rows": len(drawn)}
     write_record(output, stopwatch, facts)
-    _LOG.info("%s: %d of %d questions", questions, len(drawn), len(split))
+    called = title(config, "questions", questions)
+    _LOG.info("%s: %d of %d questions are drawn", called, len(drawn), len(split))
 
 
 def prepare_model(config: Config, model: str) -> None:
@@ -83,7 +85,7 @@ def prepare_model(config: Config, model: str) -> None:
     output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
     write_record(output, stopwatch, facts, made_here)
-    _LOG.info("model %s is ready in %s", model, folder)
+    _LOG.info("%s is ready in %s", title(config, "models", model), folder)
 
 
 def _copy(folder: Path, to: Path) -> None:

@@ -1,5 +1,6 @@
 """The rest of a batch of the plan, handed out to the workers of an engine."""
 
+import math
 import os
 import time
 from collections import defaultdict, deque
@@ -7,11 +8,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from headsweep.answers.work import Work
-from headsweep.engine.rows_at_once import UNIT_VARIANTS, questions_of_unit
 from headsweep.engine.unit import Begun, Key, Unit
 from headsweep.files.locks import Locks
 from headsweep.store.batches import batches
 from headsweep.variants import BASE, Variant
+
+UNIT_VARIANTS = 25
+"""Variants that answer together; some tables are complete when one group of these is."""
+
+_UNIT_QUESTIONS = 64
+"""A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
+
+
+def questions_of_unit(left: int, workers: int) -> int:
+    """Return how many of the questions that are left for a group a worker takes at once."""
+    questions = max(left / (2 * workers), min(_UNIT_QUESTIONS, left / workers))
+    return math.ceil(questions)
 
 
 def planned_part(work: Work, variant: Variant) -> str:

@@ -9,7 +9,6 @@ dies, too: what is journaled is kept, and the next job starts another engine.
 import contextlib
 import json
 import logging
-import multiprocessing
 import os
 import select
 import selectors
@@ -19,16 +18,18 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from headsweep.answers.job_request import LINE_LIMIT
+from headsweep.answers import worker_processes
+from headsweep.answers.job_request import LINE_LIMIT, JobRequest
 from headsweep.answers.schedule import Schedule, is_done, planned_part
 from headsweep.answers.sockets import check_peer
 from headsweep.answers.work import Work
-from headsweep.config import Config, Model, parse
+from headsweep.answers.worker_processes import WorkerProcess
+from headsweep.config import Config, Model, load
 from headsweep.errors import EngineError, HeadsweepError, cause_of
 from headsweep.files import paths
 from headsweep.files.locks import Locks
@@ -44,16 +45,6 @@ _STOPPED = "the engine was stopped; run again: what it has answered is kept"
 _SECONDS_BETWEEN_WORDS = 2.0
 """Jobs hear of the progress, journals are synced, and idleness is looked at this often."""
 _SECONDS_TO_BE_CALLED = 5.0  # by the job that has started an engine, which calls within 0.1 s
-
-
-@dataclass(eq=False)
-class _Worker:
-    process: multiprocessing.process.BaseProcess
-    connection: Connection
-    ready: bool = False
-    schedule: Schedule | None = None  # what it works on
-    tokens: int = 0  # written of answers that have not ended
-    gpu: str = ""  # what it waits for, by UUID
 
 
 @dataclass(eq=False)
@@ -79,7 +70,7 @@ class Server:
     def __init__(self, listener: socket.socket, model: str, idle: float, run: str) -> None:
         self._listener = listener
         self._model = model
-        self._workers: list[_Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._idle = idle
         self._jobs: set[_Job] = set()
         self._runs = {run}  # whose jobs have asked, and that have not ended
@@ -91,32 +82,10 @@ class Server:
         self._listen(listener, self._accept)
 
     def start_workers(self, section: Model, cores: int) -> None:
-        """Start the workers: on a CPU forked with the model loaded, on GPUs each to load its own.
-
-        vLLM is loaded by its worker, and uses all cores itself.
-        """
-        from headsweep.answers.worker import Worker, load, serve
-        from headsweep.engine.devices import Device, devices
-
-        @cache
-        def worker_on(device: str) -> Worker:
-            loaded = load(section, self._model, device)
-            return Worker(loaded, section.batch_size, graphs=section.graphs == "auto")
-
-        places = devices(section.device, section.tensor_parallel)
-        if places == [Device("cpu")] and section.backend == "headsweep":
-            worker_on("cpu")
-            places *= cores
-        context = multiprocessing.get_context("fork")
-        for device in places:
-            ours, theirs = context.Pipe()
-            given = (theirs, partial(worker_on, device.name), os.getpid(), device)
-            process = context.Process(target=serve, args=given)
-            process.start()
-            theirs.close()
-            worker = _Worker(process, ours)
+        """Start the workers; what this raises, `worker_processes.start` says."""
+        for worker in worker_processes.start(section, self._model, cores):
             self._workers.append(worker)
-            self._listen(ours, partial(self._hear, worker))
+            self._listen(worker.connection, partial(self._hear, worker))
 
     def run(self) -> None:
         """Serve until no job has come for `idle` seconds, or a run's end or others ask it to leave.
@@ -155,8 +124,7 @@ class Server:
                 job.tell(error=cause)
             self._leave(job)
         for worker in self._workers:
-            worker.process.kill()
-            worker.process.join()
+            worker.end()
         self._sync()
 
     def _listen(self, what: socket.socket | Connection, call: Callable[[], object]) -> None:
@@ -210,7 +178,7 @@ class Server:
             elif message.keys() == {"ended"}:
                 self._end_run(job, message["ended"])
             else:
-                self._answer(job, message)
+                self._answer(job, JobRequest(**message))
         except HeadsweepError as error:
             job.tell(error=str(error))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -218,15 +186,15 @@ class Server:
         if job.schedule is None and not self._leaving:
             self._leave(job)
 
-    def _answer(self, job: _Job, message: dict[str, Any]) -> None:
+    def _answer(self, job: _Job, request: JobRequest) -> None:
         """Put what a job asks for first, or hand it over if nothing of it is missing."""
-        model, decoding, questions = message["batch"]
+        model, decoding, questions = request.batch
         if model != self._model:
             raise EngineError(f"this engine serves {self._model}, not {model}")
-        self._runs.add(message["run"])
-        config = parse(message["config"])
+        self._runs.add(request.run)
+        config = _config_of(Path(request.config))
         self._drop_plans_of_others(config)
-        variant = Variant.parse(message["variant"])
+        variant = Variant.parse(request.variant)
         keys = (model, decoding, questions)
         schedules = self._schedules.items()
         planned = (schedule.work for batch, schedule in schedules if batch[:-1] == keys)
@@ -249,7 +217,7 @@ class Server:
         Their run may be dead.
         """
         needed = {job.schedule for job in self._jobs}
-        needed |= {worker.schedule for worker in self._workers if not worker.ready}
+        needed |= {worker.schedule for worker in self._workers if not worker.is_ready}
         for batch, schedule in list(self._schedules.items()):
             if schedule not in needed and schedule.work.config != config:
                 schedule.forget()
@@ -270,22 +238,17 @@ class Server:
         """Give each free worker the next unit, of batches that jobs wait for first."""
         waited = {job.schedule for job in self._jobs}
         schedules = sorted(self._schedules.values(), key=lambda schedule: schedule not in waited)
-        for worker in filter(lambda worker: worker.ready, self._workers):
+        for worker in filter(lambda worker: worker.is_ready, self._workers):
             for schedule in schedules:
                 if (unit := schedule.next()) is not None:
-                    worker.ready = False
-                    worker.schedule = schedule
-                    try:
-                        worker.connection.send(unit)
-                    except ConnectionError:
-                        raise _death_of(worker) from None
+                    worker.give(unit, schedule)
                     break
 
-    def _hear(self, worker: _Worker) -> None:
+    def _hear(self, worker: WorkerProcess) -> None:
         try:
             word, value = worker.connection.recv()
         except (EOFError, ConnectionError):
-            raise _death_of(worker) from None
+            raise worker.death() from None
         match word:
             case "broken":
                 raise EngineError(value)
@@ -294,7 +257,7 @@ class Server:
             case "tokens":
                 worker.tokens = value
             case "ready":
-                worker.ready, worker.tokens, worker.gpu = True, 0, ""
+                worker.is_ready, worker.tokens, worker.gpu = True, 0, ""
             case "failed":
                 assert worker.schedule is not None
                 worker.schedule.forget()
@@ -341,13 +304,15 @@ class Server:
         schedule = job.schedule
         if schedule is None or job.variant is None:
             return
+        work = schedule.work
         at_work = [worker for worker in self._workers if worker.schedule is schedule]
         job.tell(
             done=schedule.done,
             total=schedule.total,
             seconds=schedule.seconds,
             waits=self._obstacle(schedule, job.variant),
-            tokens=0 if schedule.done else sum(worker.tokens for worker in at_work),
+            tokens=sum(worker.tokens for worker in at_work),
+            limit=work.config.decodings[work.decoding].max_new_tokens,
         )
 
     def _obstacle(self, schedule: Schedule, variant: Variant) -> str:
@@ -366,13 +331,22 @@ class Server:
         self._unsynced.clear()
 
 
-def _death_of(worker: _Worker) -> EngineError:
-    """Return what jobs are told when a worker has closed its connection."""
-    worker.process.join()
-    return EngineError(
-        f"a worker of the engine has died with status {worker.process.exitcode}, perhaps for lack "
-        f"of memory; lower batch_size or --cores, and run again: what is answered is kept"
-    )
+def _config_of(file: Path) -> Config:
+    """Return a run's config, whose file is read again when it has changed.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        state = file.stat()
+    except OSError:
+        return load(file)  # which says why it cannot
+    return _loaded(file, state.st_ino, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _loaded(file: Path, *_state: int) -> Config:
+    return load(file)
 
 
 def _checked_work(config: Config, model: str, decoding: str, questions: str) -> Work:
@@ -391,22 +365,22 @@ def _checked_work(config: Config, model: str, decoding: str, questions: str) -> 
 def main() -> None:
     """Run an engine as ordered in a line of JSON on standard input; `client` starts it."""
     order = json.load(sys.stdin)
+    request = JobRequest(**order["request"])
     if os.fork():
         os._exit(0)  # what starts an engine need not wait for its end
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    config = parse(order["config"])
-    model = order["batch"][0]
+    model = request.batch[0]
     idle = order["idle"]
-    section = config.models[order["model"]]
+    section = Model.model_validate(request.section)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     # A copy: the socket itself, and with it the engine's name, stays open to the very end.
     with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.listen(1024)  # here: who connects is told of the process that has called it
         _LOG.info("an engine for %s begins, process %d", model, os.getpid())
-        server = Server(listener, model, idle, order["run"])
+        server = Server(listener, model, idle, request.run)
         cause = ""
         try:
-            server.start_workers(section, order["cores"])
+            server.start_workers(section, request.cores)
             server.run()
             _LOG.info("asked to, or as no job came for %.0f s, the engine leaves", idle)
         except HeadsweepError as error:
@@ -415,7 +389,7 @@ def main() -> None:
         except Exception as error:
             _LOG.exception("the engine failed")
             cause = (
-                f"the engine failed: {cause_of(error)}; {order['log']} has more; run again: what "
+                f"the engine failed: {cause_of(error)}; {request.log} has more; run again: what "
                 f"it has answered is kept"
             )
         except SystemExit:

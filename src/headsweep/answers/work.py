@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from headsweep.config import Config, GraderName
+from headsweep.config.titles import title
 from headsweep.engine.unit import Begun, Key, Unit
 from headsweep.errors import EngineError, HeadsweepError, TableError, quoted
 from headsweep.files import paths
@@ -34,9 +35,11 @@ from headsweep.store.hard_links import link
 from headsweep.store.keys import settings, split_key
 from headsweep.store.layout import Store
 from headsweep.variants import BASE, Variant
+from headsweep.words import doing
 
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES = 1 << 30  # of a block of JSON
+_ENDS = ("eos", "length", "stop")  # `requests.StopReason`, which imports numpy
 _MOST_TOKENS = 1 << 31  # ids of tokens have 32 bits
 
 
@@ -68,6 +71,16 @@ class Work:
     def split(self) -> str:
         """Key of the split: answers to its questions are good for every draw from it."""
         return split_key(self.config, self.questions)
+
+    @property
+    def told(self) -> str:
+        """What is done, in words."""
+        names = {
+            "model": title(self.config, "models", self.model),
+            "questions": title(self.config, "questions", self.questions),
+            "decoding": self.decoding,
+        }
+        return doing("generate", names)
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -126,7 +139,7 @@ class Work:
         answers = self._journaled(variant).answers  # before the table, which takes its place
         if self._finished_before(variant):
             return []
-        return [key for key in self._wanted if key not in answers]
+        return [key for key in self.wanted if key not in answers]
 
     def so_far(self, variant: Variant) -> pa.Table:
         """Return a variant's answers so far, as `tables.ANSWERS`: of its table, else its journal.
@@ -214,7 +227,7 @@ class Work:
         """
         output = self.output(variant)
         journaled = self._journaled(variant)
-        is_complete = journaled.answers.keys() >= set(self._wanted)
+        is_complete = journaled.answers.keys() >= set(self.wanted)
         was_finished = self._finished_before(variant)
         # A run may have been killed between a table and its record, which the journal survives.
         if is_complete and not (was_finished and record_path(output).exists()):
@@ -225,13 +238,13 @@ class Work:
         else:
             raise EngineError(f"{self.journal(variant)} has lost answers; run again")
         journal.remove(self.journal(variant))
-        return len(self._wanted)
+        return len(self.wanted)
 
     def _write_complete(
         self, variant: Variant, journaled: _Journaled, stopwatch: Stopwatch
     ) -> None:
         """Write a variant's table and record from all its answers."""
-        rows = [journaled.answers[key] for key in self._wanted]
+        rows = [journaled.answers[key] for key in self.wanted]
         names = {**self.keys, "variant": str(variant), "split": self.split}
         write_table(self.output(variant), _table(rows), ANSWERS, names)
         facts = {
@@ -282,7 +295,8 @@ class Work:
         return self.config.questions[self.questions].grader_name
 
     @cached_property
-    def _wanted(self) -> list[Key]:
+    def wanted(self) -> list[Key]:
+        """What each variant is to answer, in order: questions, each with its samples."""
         samples = range(self.config.decodings[self.decoding].samples)
         return [(question, sample) for question in self.texts for sample in samples]
 
@@ -335,7 +349,7 @@ class Work:
         if not all(type(number) is int and 0 <= number < _MOST_TOKENS for number in numbers):
             return f"{name} has sample, prompt_tokens and attempt {quoted(numbers)}"
         texts = [row.get("question_id"), row.get("text", ""), row.get("stop_reason", "eos")]
-        if not all(isinstance(text, str) for text in texts) or texts[-1] not in ("eos", "length"):
+        if not all(isinstance(text, str) for text in texts) or texts[-1] not in _ENDS:
             return f"{name} has id, text and stop_reason {quoted(texts)}"
         if not isinstance(row.get("margin"), float | int):
             return f"{name} has margin {quoted(row.get('margin'))}"

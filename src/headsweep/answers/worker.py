@@ -21,6 +21,7 @@ from headsweep.config import Decoding, Model
 from headsweep.engine.decoder import Decoder
 from headsweep.engine.devices import Device, give_back_memory, held
 from headsweep.engine.engine import Engine, Request
+from headsweep.engine.stops import text_of
 from headsweep.engine.unit import Begun, Key, Unit
 from headsweep.engine.vllm import VllmEngine, VllmModel
 from headsweep.errors import HeadsweepError, told_of
@@ -126,7 +127,7 @@ class Worker:
                     "question_id": answer.request.question_id,
                     "sample": answer.request.sample,
                     "token_ids": answer.token_ids,
-                    "text": tokenizer.decode(answer.token_ids, skip_special_tokens=True),
+                    "text": text_of(tokenizer, answer.token_ids, unit.decoding.stop),
                     "stop_reason": answer.stop_reason,
                     "margin": answer.margin,
                     "prompt_tokens": len(answer.request.prompt),

@@ -3,7 +3,8 @@ r"""From a question to the token ids of its prompt.
 - `default`: the model's own chat template with the system line and the question, then the opening
   of the assistant's turn. A template that refuses a system role gets the system line in front of
   the question. A tokenizer without chat template gets plain text:
-  ``{system}\n\nQuestion: {question}\nAnswer:``.
+  ``{system}\n\nQuestion: {question}\nAnswer:``. A `template` of the user's takes the place of all
+  that.
 - `authors`: the prompts that the paper's public code writes by hand (HieuNT91/attention_pruning at
   ded32c1): ChatML for tokenizers that know ``<|im_start|>``, with one newline more after the
   system turn than Qwen's own template, and for GSM8K two after the question; for MATH the Llama 3
@@ -24,6 +25,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from headsweep.config import SYSTEM_PROMPT, Decoding, GraderName
+from headsweep.config.questions import QUESTION
 from headsweep.errors import BenchmarkError, ModelError, cause_of
 from headsweep.files.plain_files import read_plain
 from headsweep.machine.limited import within_limits
@@ -57,6 +59,8 @@ def prompt_text(
     tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, grader_name: GraderName
 ) -> str:
     """Return the whole prompt, special tokens written out (BOS only where a template has one)."""
+    if decoding.template is not None:
+        return decoding.template.replace(QUESTION, question)
     if decoding.prompt == "default":
         return _own_prompt(tokenizer, question, decoding.system)
     system, end = (_AUTHORS_GSM8K, "\n\n") if grader_name == "gsm8k" else (SYSTEM_PROMPT, "")
@@ -88,7 +92,8 @@ def encode_prompt(
         )
     text = prompt_text(tokenizer, question, decoding, grader_name)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    if tokenizer.chat_template is None and ids[:1] != [tokenizer.bos_token_id]:
+    is_plain = tokenizer.chat_template is None or decoding.template is not None
+    if is_plain and ids[:1] != [tokenizer.bos_token_id]:
         # Plain text: whatever the tokenizer puts before an empty text, usually BOS or nothing.
         opening = tokenizer("")["input_ids"]
         ids = [token for token in opening if token == tokenizer.bos_token_id] + ids
@@ -113,7 +118,8 @@ def check_prompts(
     """
     most = most_tokens(stated_config(folder))
     # A token has at least a byte, so that the package's own model need not be asked.
-    longest = max(map(_size, texts.values()), default=0) + _size(decoding.system or "")
+    written = decoding.template or decoding.system or ""
+    longest = max(map(_size, texts.values()), default=0) + _size(written)
     if _is_ours(folder) and (most is None or longest < most):
         return
     lengths = prompt_lengths(folder, texts, decoding, grader_name)

@@ -280,6 +280,8 @@ def _question(
         answer = cells.text(columns.answer).strip()
         if allowed := should_be(answer, questions.grader):
             raise cells.wrong(columns.answer, allowed)
+        if columns.solution and str(row[columns.solution] or "").strip():
+            solution = cells.text(columns.solution, number=False)
     else:
         solution = row.get("solution")
         answer = _answer_of_math(cells, question_id)

@@ -4,12 +4,14 @@ import argparse
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from headsweep.arguments import add_command, refuse_ignored
 from headsweep.choices import GraderName
+from headsweep.cli import own_prompt
+from headsweep.cli.first_questions import described_try, first_questions
 from headsweep.cli.head_map import head_map
 from headsweep.cli.sweep import sweep
 from headsweep.errors import ConfigError
@@ -17,38 +19,60 @@ from headsweep.files.plain_files import expanded
 from headsweep.models.gguf import Kind
 from headsweep.text import counted, percent, points
 
-_EXAMPLES = """\
+_SWEEPS = f"""\
 examples:
-  headsweep sweep --model Qwen/Qwen2.5-Math-1.5B-Instruct --benchmark math500 --layers 5,15
-  headsweep sweep --model ./my-llama --benchmark ./mine.csv --question-column q \\
-      --answer-column a --grader numeric --layers all --out my-sweep
+  headsweep sweep --model Qwen/Qwen2.5-Math-1.5B-Instruct --benchmark math500 \\
+      --layers 5,15
+  headsweep sweep --model ./my-llama --benchmark ./mine.csv --layers all \\
+      --question-column q --answer-column a --grader numeric --out my-sweep
 
-The same command continues where it was stopped. This makes all figures and the report, and
-generates nothing twice:
-  snakemake --cores 2 --directory OUT --configfile OUT/results/sweep/config.json
-"""
+The same command continues where it was stopped. This makes all figures and the
+report, and generates nothing twice:
+  headsweep run OUT/results/sweep/config.json --directory OUT
+
+{own_prompt.ABOUT}"""
+_MAPS = f"""\
+examples:
+  headsweep map --model ./my-llama --benchmark ./mine.csv --question-column q \\
+      --answer-column a --out my-map
+  headsweep map --model ./my-llama --benchmark math500 --n 50
+
+{own_prompt.ABOUT}"""
+_TRIES = f"""\
+examples:
+  headsweep try ./my-llama ./mine.csv --question-column q --answer-column a
+  headsweep try ./my-llama math500
+
+{own_prompt.ABOUT}"""
 ABOUT_STORE = """\
-The store, results/store, is shared by all configs. Each line names a kind of file, its key, and the
-configs that need it: those of the runs in results/, and those that you name.
+The store, results/store, is shared by all configs. Each line names a kind of
+file, its key, and the configs that need it: those of the runs in results/, and
+those that you name.
 
---prune lists what no run and no named config needs, asks, and moves it to results/store/.trash;
---empty-trash removes it for good. `mv` moves a file and its record (FILE.run.json) back to the same
-path in results/store. Files of unknown kinds stay, and so do answers that a known config could take
-over: those to a smaller draw from its split. Where other folders share the store by a link, their
-runs have to be named.
+--prune lists what no run and no named config needs, asks, and moves it to
+results/store/.trash; --empty-trash removes it for good. `mv` moves a file and
+its record (FILE.run.json) back to the same path in results/store. Files of
+unknown kinds stay, and so do answers that a known config could take over: those
+to a smaller draw from its split. Where other folders share the store by a link,
+their runs have to be named.
 """
 _EACH = 5  # of the best and the worst heads are printed
-_COLUMNS = ("question", "answer", "id", "subject", "level")
+_COLUMNS = ("question", "answer", "id", "subject", "level", "solution")
 
 
 def add_sweep(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `sweep`, whose columns are options of their own, to a command line."""
-    _add_with_columns(commands, "sweep", sweep, _sweep, _EXAMPLES)
+    _add_with_columns(commands, "sweep", sweep, _sweep, _SWEEPS)
 
 
 def add_map(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `map`, whose columns are options of their own, to a command line."""
-    _add_with_columns(commands, "map", head_map, _map)
+    _add_with_columns(commands, "map", head_map, _map, _MAPS)
+
+
+def add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `try`, whose columns are options of their own, to a command line."""
+    _add_with_columns(commands, "try", first_questions, _try, _TRIES, options=())
 
 
 def _add_with_columns(
@@ -57,6 +81,7 @@ def _add_with_columns(
     function: Callable[..., Any],
     handler: Callable[..., Any],
     epilog: str | None = None,
+    options: Sequence[str] = ("model", "benchmark"),
 ) -> None:
     """Add a command of a model and a benchmark, of which each column has an option."""
     command = add_command(
@@ -65,7 +90,7 @@ def _add_with_columns(
         function,
         handler=handler,
         epilog=epilog,
-        options=("model", "benchmark"),
+        options=options,
         without=("columns",),
     )
     for column in _COLUMNS:
@@ -77,6 +102,12 @@ def _with_columns(options: dict[str, Any]) -> dict[str, Any]:
     """Return options with those of columns in one mapping."""
     named = {column: options.pop(f"{column}_column") for column in _COLUMNS}
     return {**options, "columns": {name: value for name, value in named.items() if value}}
+
+
+def _try(**options: Any) -> None:
+    _end_orderly()
+    given = _with_columns(options)
+    print(described_try(first_questions(**given), given))
 
 
 def _map(**options: Any) -> None:
@@ -161,14 +192,28 @@ def _again(folder: Path, config: str) -> str:
     folder = expanded(folder)  # in quotes the shell leaves "~" as it is
     words += ["--directory", str(folder), "--configfile", str(folder / config)]
     return shlex.join(words)
+    """Return the command that makes a run in a folder from a config there."""
+    folder = folder.expanduser()  # in quotes the shell leaves "~" as it is
+    return shlex.join(["headsweep", "run", str(folder / config), "--directory", str(folder)])
 
 
-def peek(run: str | None = None) -> None:
+def peek(run: str | None = None, *, page: bool = False) -> None:
     """Look at a run's heads while it answers; no verdicts.
 
+    Examples:
+        headsweep peek
+        headsweep peek my-sweep --page
+
     Args:
-        run: its name in results/, or its folder (default: the only unfinished one)
+        run: its name in results/, its folder, or a folder that holds it (default: a list of the
+            runs here, and the only unfinished one)
+        page: write the report's page so far, and again every minute until the run has ended
     """
+    if page:
+        from headsweep.cli.peek_page import follow
+
+        follow(run)
+        return
     from headsweep.cli.peek import look
 
     print(look(run))
@@ -185,6 +230,9 @@ def solve(
     json: bool = False,
 ) -> None:
     """Answer a question with the heads that a run's selector picks.
+
+    Examples:
+        headsweep solve --file questions.txt --run results/demo -n 4 --json
 
     Args:
         question: the question; without it, stdin is read, one question per line
@@ -206,6 +254,9 @@ def solve(
 def pilot(config: Path, *, cores: int | None = None) -> None:
     """Measure a small part of a config: tokens/s, hours.
 
+    Examples:
+        headsweep pilot config/sprint.yaml --cores 8
+
     Args:
         config: for example config/sprint.yaml
         cores: CPU cores to use (default: all)
@@ -224,6 +275,10 @@ def store(
     yes: bool = False,
 ) -> None:
     """Show what the store holds, its size, and which configs need it.
+
+    Examples:
+        headsweep store
+        headsweep store --prune config/sprint.yaml
 
     Args:
         configs: configs whose files are needed, besides those of the runs
@@ -251,6 +306,9 @@ def store(
 def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
     """Copy what a run is made again from, as a dataset, to hand it on.
 
+    Examples:
+        headsweep export results/demo my-export
+
     Args:
         run: folder of a run: results/demo
         folder: where to put it
@@ -275,6 +333,9 @@ def export_gguf(
 ) -> None:
     """Write a model, pruned or not, as GGUF, for llama.cpp.
 
+    Examples:
+        headsweep export-gguf smaller --gguf-type q8_0
+
     Args:
         model: hub id or folder of a Llama, Mistral or Qwen2, or of a Qwen3 with equal layers
         out: file to write (default: here, named after the model and the type)
@@ -298,6 +359,9 @@ def grade(
     out: Path | None = None,
 ) -> None:
     """Grade a file of any model's answers, by a pool that cannot hang.
+
+    Examples:
+        headsweep grade answers.jsonl --grader numeric --out graded.csv
 
     Args:
         file: CSV, JSON Lines (.jsonl) or Parquet, with a row for each answer
@@ -325,6 +389,9 @@ def luck(
 ) -> None:
     """Say what the best of K tries gains by luck alone.
 
+    Examples:
+        headsweep luck -k 14 -n 200 --base 0.69 --best 0.72
+
     Args:
         k: how many tries there were, each held against the same base
         n: how many questions they answered
@@ -339,7 +406,11 @@ def luck(
 
 
 def doctor() -> None:
-    """Print facts for a bug report: versions, machine, SLURM."""
+    """Print facts for a bug report: versions, machine, SLURM.
+
+    Examples:
+        headsweep doctor
+    """
     from headsweep.cli.machine import describe
 
     describe()

@@ -2,11 +2,13 @@
 
 Runs are matched by the names in their configs: models, decodings, question sets and selectors of
 the same name are compared even if their settings differ, since differing settings are what one
-wants to compare. Questions are matched by id, within the same split only, and right answers are
-compared question by question, with paired intervals and tests.
+wants to compare. What no name matches is matched by what it is: the same model and the same split,
+as in a sweep by hand and a run of a config. Questions are matched by id, within the same split
+only, and right answers are compared question by question, with paired intervals and tests.
 """
 
 import json
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,12 +25,13 @@ from headsweep.results.facts import FORMS
 from headsweep.results.run import CONFIG, find
 from headsweep.statistics import SIGNIFICANCE, intervals
 from headsweep.store.batches import batches
-from headsweep.store.keys import split_key
+from headsweep.store.keys import model_identity, split_key
 from headsweep.store.layout import Store
 from headsweep.text import plain, short
 from headsweep.variants import Variant
 
 _SHOWN = 8  # rows of each table shown in the terminal
+_NAMED = 3  # parts of a run that a message names
 _FORMS = {
     **dict.fromkeys(("first", "second", "changed"), FORMS["part"]),
     **dict.fromkeys(("difference", "low", "high"), FORMS["points"]),
@@ -57,39 +60,37 @@ def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
     """
     of_first, of_second = _parts(first), _parts(second)
     left_out: list[str] = []
-    compared_files: list[Path] = []
+    compared_parts: list[tuple[_Part, _Part]] = []
     tables_of_kind: dict[str, list[pd.DataFrame]] = {"variants": [], "pass_at_n": []}
-    for key in of_first:
-        if key not in of_second:
-            continue
-        files = [of_first[key].file, of_second[key].file]
+    for key, other in _matched(of_first, of_second).items():
+        parts = of_first[key], of_second[other]
+        files = [part.file for part in parts]
         missing = [file for file in files if not file.exists()]
-        if of_first[key].split != of_second[key].split:
+        if parts[0].split != parts[1].split:
             left_out.append(f"{key.name}: questions of different splits")
             continue
         if missing:
-            left_out.append(f"{key.name}: {missing[0]} is missing")
+            left_out.append(f"{key.name}: {missing[0]} is missing; run it to its end")
             continue
         table = _variants(*files) if key.table == "variants" else _pass_at_n(*files)
         if table.empty:
             left_out.append(f"{key.name}: {_NOTHING_COMMON[key.table]}")
             continue
-        table.insert(0, "of", key.name)
+        table.insert(0, "of", key.name if key == other else f"{key.name} = {other.name}")
         tables_of_kind[key.table].append(table)
-        compared_files = compared_files or files
-    if not compared_files:
-        has_first, has_second = (
-            " | ".join([key.name for key in parts][:3]) for parts in (of_first, of_second)
-        )
+        compared_parts.append(parts)
+    if not compared_parts:
+        told = [_has(first, of_first), _has(second, of_second), *left_out[:_NAMED]]
         raise ConfigError(
-            f"{first} and {second} have nothing to compare: models, decodings and question sets "
-            f"are matched by name, the first has {has_first}, the second {has_second}"
-            + "".join(f"; {text}" for text in left_out[:2])
+            f"{first} and {second} have nothing to compare: {'; '.join(told)}; compare runs of the "
+            f"same questions"
         )
-    sides = ["first", "second"]
+    of_parts = compared_parts[0]
     settings_of_runs = [
-        _settings(run, file) for run, file in zip((first, second), compared_files, strict=True)
+        _settings(first, of_parts[0].file, {}),
+        _settings(second, of_parts[1].file, _as_called(*of_parts)),
     ]
+    sides = ["first", "second"]
     settings = pd.concat(settings_of_runs, axis=1, keys=sides).fillna("")
     settings = settings[settings["first"] != settings["second"]].rename_axis("setting")
     tables = {
@@ -108,7 +109,12 @@ class _Key(NamedTuple):
 class _Part(NamedTuple):
     """A part of a run that can be compared."""
 
-    split: str  # key of the split that its questions are from
+    model: str
+    """What tells its model from others."""
+    split: str
+    """Key of the split that its questions are from."""
+    sections: Mapping[str, str]
+    """The names of what it is made of, by section of the config."""
     file: Path
 
 
@@ -121,19 +127,71 @@ def _parts(run: Path) -> dict[_Key, _Part]:
     store = Store(config)
     usual_folder = store.path(paths.CONFIG).parent
 
-    def part(questions: str, file: Path) -> _Part:
-        return _Part(split_key(config, questions), run / file.relative_to(usual_folder))
+    def part(model: str, decoding: str, questions: str, file: Path) -> _Part:
+        identity = json.dumps(model_identity(config, model))
+        sections = {"models": model, "decodings": decoding, "questions": questions}
+        there = run / file.relative_to(usual_folder)
+        return _Part(identity, split_key(config, questions), sections, there)
 
     parts = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy:
             file = store.path(GRADED, **batch.names)
             name = ", ".join(batch.names.values())
-            parts[_Key("variants", name)] = part(batch.questions, file)
+            parts[_Key("variants", name)] = part(**batch.names, file=file)
     for name, selector in config.selectors.items():
         file = store.path(CURVES, selector=name)
-        parts[_Key("pass_at_n", name)] = part(selector.test, file)
+        parts[_Key("pass_at_n", name)] = part(
+            selector.model, selector.decoding, selector.test, file
+        )
     return parts
+
+
+def _matched(of_first: Mapping[_Key, _Part], of_second: Mapping[_Key, _Part]) -> dict[_Key, _Key]:
+    """Return which part of a second run is held against which of a first.
+
+    Those of the same name are; then the only ones of the same model, split and decoding's name;
+    then the only ones of the same model and split.
+    """
+    pairs = {key: key for key in of_first if key in of_second}
+    for by_decoding in (True, False):
+        left = _identities(of_first, pairs.keys(), by_decoding)
+        others = _identities(of_second, pairs.values(), by_decoding)
+        for key, identity in left.items():
+            alike = [other for other in others if others[other] == identity]
+            if len(alike) == 1 and [*left.values()].count(identity) == 1:
+                pairs[key] = alike[0]
+    return pairs
+
+
+def _identities(
+    parts: Mapping[_Key, _Part], taken: Collection[_Key], by_decoding: bool
+) -> dict[_Key, tuple[str, ...]]:
+    """Return what tells the parts of a run from others, whatever they are called; not of `taken`.
+
+    The name of a decoding may belong to it.
+    """
+    identities: dict[_Key, tuple[str, ...]] = {}
+    for key, part in parts.items():
+        if key not in taken:
+            decoding = part.sections["decodings"] if by_decoding else ""
+            identities[key] = (key.table, part.model, part.split, decoding)
+    return identities
+
+
+def _as_called(first: _Part, second: _Part) -> dict[str, str]:
+    """Return what keys of a second config are called in the first: ``models.b``, ``models.a``."""
+    return {
+        f"{section}.{name}": f"{section}.{first.sections[section]}"
+        for section, name in second.sections.items()
+    }
+
+
+def _has(run: Path, parts: Mapping[_Key, _Part]) -> str:
+    """Say what a run has to compare."""
+    names = [key.name for key in parts]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{run} has {' | '.join(names[:_NAMED])}{more}" if names else f"{run} has no answers"
 
 
 def base_answers(given: str) -> tuple[pd.DataFrame, str]:
@@ -159,16 +217,25 @@ def base_answers(given: str) -> tuple[pd.DataFrame, str]:
     rows = read_table(file, GRADED)
     rows = rows[rows["variant"] == "base"].rename(columns={"answer": "final_answer"})
     columns = ["question_id", "correct", "final_answer", "tokens"]
-    return rows[columns], f"run of headsweep, {name}, base"
+    return rows[columns], f"run of headsweep in {run}, {name}, base"
 
 
-def _settings(run: Path, file: Path) -> "pd.Series[str]":
-    """Return a run's settings, and the versions and the commit that made a file, as JSON."""
+def _settings(run: Path, file: Path, called: Mapping[str, str]) -> "pd.Series[str]":
+    """Return a run's settings, and the versions and the commit that made a file, as JSON.
+
+    Entries of the config are `called` by other names.
+    """
     facts = load(run / CONFIG).model_dump(mode="json", exclude={"run"})
     record = read_record(file)
     facts |= {key: record[key] for key in ("versions", "git_commit") if key in record}
     row = pd.json_normalize(facts).astype(object).iloc[0]
-    return row.map(partial(json.dumps, ensure_ascii=False))
+
+    def renamed(setting: str) -> str:
+        section, _, rest = setting.partition(".")
+        name, _, rest = rest.partition(".")
+        return f"{called.get(f'{section}.{name}', f'{section}.{name}')}.{rest}" if rest else setting
+
+    return row.rename(renamed).map(partial(json.dumps, ensure_ascii=False))
 
 
 def _variants(*files: Path) -> pd.DataFrame:
@@ -222,6 +289,8 @@ def summary(tables: Tables, left_out: list[str]) -> str:
         if len(differing):
             forms = {} if name == "settings" else {c: _FORMS[c] for c in table if c in _FORMS}
             lines.append(differing.head(_SHOWN).to_string(index=False, formatters=forms))
+        if len(differing) > _SHOWN:
+            lines.append(f"... and {len(differing) - _SHOWN} more; --out FOLDER writes all rows")
     lines += ["", *(f"left out: {plain(text)}" for text in left_out)] if left_out else []
     notes = "Second − first, in percent and points, 95%; Pass@N as if independent."
     return "\n".join([*lines, notes])

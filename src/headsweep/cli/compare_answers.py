@@ -24,7 +24,7 @@ from headsweep.grading.graders import canonical
 from headsweep.results.run import is_foreign
 from headsweep.results.systems import Answered, compared
 from headsweep.statistics.answers import NO_ANSWER
-from headsweep.text import plain, plural
+from headsweep.text import counted, plain, plural
 
 _IDS = ("question_id", "id", "doc_id")
 _WHOLE = re.compile(r"-?\d+\.0")
@@ -258,7 +258,7 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
             there are too many answers to each.
     """
     if len(answers) < 2:
-        raise ConfigError(f"{len(answers)} system is given; name two or more to compare")
+        raise ConfigError(f"{counted(len(answers), 'system')} named; compare takes two or more")
     questions = {name: {*table["question_id"]} for name, table in answers.items()}
     shared = set.intersection(*questions.values())
     for name, answered in questions.items():

@@ -69,19 +69,17 @@ what made them. The questions have the licences of their benchmarks.
 
 Grading, tables, figures and the report are made again, without model, GPU or network, by
 
-    snakemake --cores 2 --snakefile HEADSWEEP/Snakefile --workflow-profile \
-      HEADSWEEP/workflow/profiles/default --directory . --configfile config.json
+    headsweep run config.json
 
-The profile has to be named: Snakemake would take one from this folder first, and a profile can hold
-code.
+in this folder. `snakemake` itself would take a profile from it first, and a profile can hold code.
 """
 
 
 def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     """Copy what a run's tables and figures are made from, and its config, into a folder.
 
-    ``snakemake --directory FOLDER --configfile FOLDER/config.json`` then grades, computes and draws
-    again, without model, benchmark or network. Accuracy matrices and selectors are copied for
+    ``headsweep run FOLDER/config.json --directory FOLDER`` then grades, computes and draws again,
+    without model, benchmark or network. Accuracy matrices and selectors are copied for
     whoever reads them, and are made again, too. Trained weights are left out, so the times of
     compressed models are copied. With `without_texts`, questions and solutions are left out; ids,
     gold answers and the model's answers stay.

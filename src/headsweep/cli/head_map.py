@@ -6,27 +6,32 @@ Heavy modules are imported inside functions, because the command line imports th
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from headsweep.choices import BenchmarkGrader
+from headsweep.cli.own_prompt import described_prompt
 from headsweep.cli.without_snakemake import (
+    MODEL,
+    QUESTION_SET,
     answer,
+    asked,
     begun,
-    check_before_fetching,
-    described_model,
     described_questions,
     limited_to,
     once,
 )
-from headsweep.config import parse
 from headsweep.config.questions import Dtype
 from headsweep.errors import ConfigError
 from headsweep.files import paths
+from headsweep.telling import told
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN, MODEL, QUESTION_SET, SAMPLES, MAP = "map", "model", "questions", "samples", "heads"
+    from headsweep.config import Config
+    from headsweep.store.layout import Store
+
+RUN, SAMPLES, MAP = "map", "samples", "heads"
 """Names in the config of a map."""
 
 _LOG = logging.getLogger(__name__)
@@ -41,9 +46,12 @@ def head_map(
     revision: str | None = None,
     split: str = "train",
     n: int | None = None,
+    file: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     grader: BenchmarkGrader | None = None,
     benchmark_revision: str | None = None,
+    prompt_file: str | Path | None = None,
+    examples: Sequence[int] | None = None,
     samples: int = 8,
     temperature: float = 0.6,
     max_new_tokens: int = 2048,
@@ -67,12 +75,16 @@ def head_map(
             cache)
         split: split of the benchmark; training questions, if heads are chosen by the map
         n: how many questions (default: all, or 200 of a generated benchmark)
+        file: a file with the rows of a benchmark by name, .jsonl or .csv, in place of the hub
         columns: your own benchmark: names of the columns ``question``, ``answer``, and optionally
-            ``id``, ``subject``, ``level``
+            ``id``, ``subject``, ``level``, ``solution``
         grader: your own benchmark: how answers are compared (default: math)
         benchmark_revision: commit hash of a dataset on the hub
         samples: answers a question, of which some must be right and some wrong
         temperature: of the samples
+        prompt_file: a prompt of your own, in YAML (see below)
+        examples: rows of the benchmark, numbered from 0, that the prompt shows solved; they are not
+            asked
         max_new_tokens: token limit of an answer
         dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
         device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
@@ -84,14 +96,13 @@ def head_map(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
-    from headsweep.experiments.maps import job
     from headsweep.experiments.maps.known_texts import write_texts
     from headsweep.experiments.maps.table import write_tables
-    from headsweep.files.tables import GRADIENTS, SCORES, TEXTS
+    from headsweep.files.tables import TEXTS
     from headsweep.grading.matrix import grade
     from headsweep.page.figures.draw import draw
     from headsweep.results.facts import read_csv  # slow to import
-    from headsweep.store.map_scores import layer_name, map_layers, texts_key
+    from headsweep.store.map_scores import texts_key
 
     if temperature <= 0:
         raise ConfigError(
@@ -102,39 +113,55 @@ def head_map(
         str(benchmark),
         split=split,
         n=n,
+        file=file,
         columns=columns,
         grader=grader,
         revision=benchmark_revision,
+        examples=examples,
     )
     if samples < 2 and questions["benchmark"] == "custom":
         raise ConfigError(
             f"--samples {samples} gives no question a right and a wrong answer; give 2 or more"
         )
+    prompt = described_prompt(questions, prompt_file, examples)
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
-    values: dict[str, Any] = {
-        "run": RUN,
-        "questions": {QUESTION_SET: questions},
-        "decodings": {
-            "greedy": {"max_new_tokens": max_new_tokens},
-            SAMPLES: {**sampled, "max_new_tokens": max_new_tokens},
-        },
-    }
-    check_before_fetching(values, "map")
-    values["models"] = {MODEL: described_model(str(model), revision, dtype, device)}
+    greedy = {"max_new_tokens": max_new_tokens, **prompt}
     mapped = {"model": MODEL, "questions": QUESTION_SET, "sampling": [SAMPLES], "layers": layers}
-    values["maps"] = {MAP: mapped}
-    config = parse(values, "map")
+    config = asked(
+        RUN,
+        str(model),
+        questions,
+        {"greedy": greedy, SAMPLES: {**sampled, **greedy}},
+        {"maps": {MAP: mapped}},
+        revision=revision,
+        dtype=dtype,
+        device=device,
+    )
     with begun(config, out) as config:
         store = answer(config, cores)
-        grade(config, MODEL, SAMPLES, QUESTION_SET)
         texts = texts_key(config, MAP)
-        once(store.path(TEXTS, texts=texts), write_texts, config, texts)
+        with told("grading, and choosing the texts"):
+            grade(config, MODEL, SAMPLES, QUESTION_SET)
+            once(store.path(TEXTS, texts=texts), write_texts, config, texts)
         with limited_to(cores):
-            for layer in map(layer_name, map_layers(config, MAP)):
-                scores = store.path(SCORES, texts=texts, layer=layer)
-                once(scores, job.score_layer, config, texts, layer)
-            once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)
-        write_tables(config, MAP)
-        draw(config, "map", MAP)
+            _score(config, store, texts)
+        with told("writing tables and the picture"):
+            write_tables(config, MAP)
+            draw(config, "map", MAP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.MAP, map=MAP, table="heads"))
+
+
+def _score(config: "Config", store: "Store", texts: str) -> None:
+    """Score a map's texts, given their key, without each head, and estimate the scores."""
+    from headsweep.experiments.maps import job
+    from headsweep.files.tables import GRADIENTS, SCORES
+    from headsweep.store.map_scores import layer_name, map_layers
+
+    layers = map_layers(config, MAP)
+    for number, layer in enumerate(map(layer_name, layers), start=1):
+        scores = store.path(SCORES, texts=texts, layer=layer)
+        with told(f"scoring texts without each head, layer {number} of {len(layers)}"):
+            once(scores, job.score_layer, config, texts, layer)
+    with told("estimating all heads"):
+        once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _ABOUT = """\
 Do one job of the workflow, as its rule does. `snakemake --printshellcmds` shows
 the commands of a run.
+
+examples:
+  headsweep job claims --config results/mine/config.json --published published
 """
 _CONFIG = "config file of the run: results/<run>/config.json (default: $HEADSWEEP_CONFIG)"
 _WILDCARD = "as in the paths of the rule: a key, a name, a variant, a number"
@@ -33,7 +36,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "job",
         usage="headsweep job [-h] NAME ...",
         description=_ABOUT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = command.add_subparsers(
         metavar="NAME", prog="headsweep job", required=True, help=argparse.SUPPRESS

@@ -31,6 +31,7 @@ def describe() -> None:
     for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"):
         print(f"{name}={os.environ.get(name, '')}")
     free = shutil.disk_usage(".").free / 1e9
+    print(f"workflow, profiles, configs: {paths.SHIPPED}")
     print(f"results: {Path(paths.RESULTS).absolute()}, {free:.1f} GB free")
     print(f"engines that run here: {len(status())}")
     if not shutil.which("sbatch"):

@@ -22,16 +22,17 @@ from headsweep.cli import job as job_command
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.files.plain_files import open_to_write
 from headsweep.text import Visible, counted, one_line, visible
+from headsweep.workflow import start
 
 if TYPE_CHECKING:
     from headsweep.config import Config
 
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
-  snakemake --cores 2                  a run: the demo's, or --configfile FILE
+Begin with `sweep`, your model and questions; `run` does all that a config asks.
 """
 
-_KEEPING = ("job", "map", "sweep", "prune")
+_KEEPING = ("job", "map", "sweep", "try", "prune")
 """Commands that go on, if given again, where they were interrupted."""
 
 _LOG = logging.getLogger("headsweep")
@@ -49,21 +50,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # "−" on a terminal of another encoding
         sys.stdout.reconfigure(errors="backslashreplace")
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if job := job_command.parser_of(words[:2]):
-        options = vars(job.parse_args(words[2:]))
-    else:
-        from headsweep.arguments import with_negative_lists  # jobs start without it
-
-        options = vars(parser().parse_args(with_negative_lists(words)))
-    handler = options.pop("handler")
-    log = options.pop("log", None)
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
+    # Threads of torch that wait for each other sleep: where others work, too, spinning takes ten
+    # times as long. It is read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if sys.stdout is None:  # the caller has closed it
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     shown: Any = Visible(sys.stdout)
+    log: Path | None = None
     try:
-        _set_up_logging(log)
+        _set_up_logging(None)
+        options = _parsed(words)
+        handler = options.pop("handler")
+        if log := options.pop("log", None):
+            _set_up_logging(log)
         if not _working_folder_is_there():
             raise ConfigError("the working folder is gone; change to one that is there")
         with redirect_stdout(shown):
@@ -89,29 +90,36 @@ def _run(arguments: Sequence[str] | None) -> int:
     return 0
 
 
+def _parsed(words: Sequence[str]) -> dict[str, Any]:
+    """Return what a command line asks: the command's function as `handler`, and its arguments."""
+    if job := job_command.parser_of(words[:2]):
+        return vars(job.parse_args(words[2:]))
+    from headsweep.arguments import with_negative_lists  # jobs start without it
+
+    return vars(parser().parse_args(with_negative_lists(words)))
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    from headsweep.arguments import add_command, listed
+    from headsweep.arguments import Parser, add_command, listed
     from headsweep.cli import commands as tool
     from headsweep.experiments.recovery import options as recovery
 
-    # The usage names both options; a section of their own would push commands off the screen.
+    # A usage and a section of options would push commands off the screen.
     hidden = argparse.SUPPRESS
-    top = argparse.ArgumentParser(
-        prog="headsweep",
-        usage="headsweep [-h] [--version] COMMAND ...",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
+    top: argparse.ArgumentParser = Parser(
+        prog="headsweep", usage=hidden, description=_DESCRIPTION, add_help=False
     )
     top.add_argument("-h", "--help", action="help", help=hidden)
     version = f"headsweep {__version__}"
     top.add_argument("--version", action="version", version=version, help=hidden)
     commands = top.add_subparsers(metavar="COMMAND", prog="headsweep", required=True, help=hidden)
     # In the order in which one meets them.
+    tool.add_try(commands)
     add_command(commands, "check", check)
     add_command(commands, "plan", plan)
     add_command(commands, "pilot", tool.pilot)
+    start.add_to(commands)
     tool.add_map(commands)
     tool.add_sweep(commands)
     add_command(commands, "peek", tool.peek)
@@ -125,13 +133,17 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "store", tool.store, epilog=tool.ABOUT_STORE)
     add_command(commands, "engine", engine)
     add_command(commands, "doctor", tool.doctor)
-    top.epilog = f"commands, each with a --help of its own:\n{listed(commands)}"
+    top.epilog = f"commands, each with a --help of its own and examples:\n{listed(commands)}"
     job_command.add_to(commands)
     return top
 
 
 def check(configs: list[Path], *, here: bool = False) -> None:
     """Check a config, its data and its models before a run.
+
+    Examples:
+        headsweep check config/sprint.yaml
+        headsweep check config/demo.yaml --here
 
     Args:
         configs: for example config/sprint.yaml; several are merged, as by --configfile
@@ -170,6 +182,10 @@ def check(configs: list[Path], *, here: bool = False) -> None:
 def plan(configs: list[Path]) -> None:
     """Estimate what a config costs: jobs, tokens, disk, hours.
 
+    Examples:
+        headsweep plan config/sprint.yaml
+        headsweep plan config/sprint.yaml config/compression.yaml
+
     Args:
         configs: for example config/sprint.yaml; several are merged, as by --configfile
     """
@@ -200,6 +216,11 @@ def compare(
 ) -> None:
     """Compare two runs, or anyone's answers: differences, tests, luck.
 
+    Examples:
+        headsweep compare demo my-sweep
+        headsweep compare base.csv pruned.csv --grader numeric --out compared
+        headsweep compare lm-eval/base lm-eval/pruned --metric exact_match
+
     Args:
         systems: two or more, the first of which is the baseline: runs of headsweep, or their names
             in results/; folders of lm_eval --log_samples; CSV, JSON Lines (.jsonl) or Parquet with
@@ -223,7 +244,9 @@ def compare(
         of_answers |= {"--metric": metric is not None}
         of_answers |= {"--metric-filter": metric_filter is not None}
         refuse_ignored(of_answers, "two runs are compared as they were graded")
-        tables, left_out = runs.compare(*map(find, systems))
+        first, second = map(find, systems)
+        tables, left_out = runs.compare(first, second)
+        print(f"first: {first}; second: {second}")
         print(runs.summary(tables, left_out))
         if out:
             runs.write(tables, out)
@@ -236,6 +259,10 @@ def compare(
 
 def engine(action: Literal["status", "stop"]) -> None:
     """Show or stop the engines of this folder.
+
+    Examples:
+        headsweep engine status
+        headsweep engine stop
 
     Args:
         action: show them, or stop them

@@ -9,7 +9,7 @@ are shown apart, each on the questions that all of them, and the base model, hav
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +22,15 @@ from headsweep.files import paths
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import QUESTIONS
 from headsweep.grading.matrix import accuracy_matrix, grade_answers
-from headsweep.results.run import CONFIG, find
+from headsweep.results.run import CONFIG, find, runs
 from headsweep.statistics.anytime import anytime_interval
-from headsweep.store.batches import pool
+from headsweep.store.batches import batches, pool
 from headsweep.text import aligned, percent, points
 from headsweep.variants import BASE, Variant
 
-_TITLES = ("variant", "right", "gained", "lost", "gain", "from", "to")
-_NOTES = """\
+_RUNS = ("run", "models that have answered", "report")
+TITLES = ("variant", "right", "gained", "lost", "gain", "from", "to")
+NOTES = """\
 gain, from, to: points; intervals of 95% for all heads of a sweep together, at any time of looking
 (Waudby-Smith and Ramdas 2024), for questions like those answered. Where some are left, these are no
 random part: questions come in the order of their names, and of those at work at once short answers
@@ -37,54 +38,116 @@ end first, as a rule. The rest may tell another story."""
 
 
 def look(run: str | None) -> str:
-    """Return what is known so far of a run's sweeps, as text.
+    """Return what is known so far of a run's sweeps, as text; without a run, of the runs here.
 
     Args:
-        run: its folder or its name under results/; None: the only unfinished one.
+        run: its folder, its name under results/, or a folder that holds it; None: a list of the
+            runs here, and the sweeps of the only unfinished one.
 
     Raises:
-        ConfigError: there is no such run, none or several are unfinished, or it has no sweep.
+        ConfigError: there is no such run, or it has no sweep.
         TableError: a table is damaged.
         GradingError: no grading worker can be started.
     """
-    folder = find(run or _only_unfinished())
-    config = load(folder / CONFIG)
-    if not config.sweeps:
-        raise ConfigError(f"run {config.run!r} has no sweeps; name a run whose config has some")
-    with contextlib.chdir(folder.absolute().parents[1]):
-        looks = [_sweep(config, name) for name in config.sweeps]
-    paragraphs = [f"run {config.run!r}: a look, not a verdict", *(look.text for look in looks)]
-    if any(look.has_table for look in looks):
-        paragraphs.append(_NOTES)
-    return "\n\n".join(paragraphs)
+    if run is not None:
+        return _of_run(find(run))
+    states = _states()
+    listed = _listed(states)
+    unfinished = [state.folder for state in states if state.lacks_answers]
+    if len(unfinished) == 1:
+        return "\n\n".join([*([listed] if len(states) > 1 else []), _of_run(unfinished[0])])
+    return f"{listed}\n\nthe heads of one: `headsweep peek {states[0].folder.name}`"
 
 
-def _only_unfinished() -> str:
+def only_unfinished() -> Path:
     """Return the folder of the only run here whose sweeps lack answers.
 
     Raises:
         ConfigError: there is none, or there are several.
     """
-    folders = [file.parent for file in sorted(Path(paths.RESULTS).glob("*/config.json"))]
-    unfinished = [folder for folder in folders if _lacks_answers(folder)]
+    states = _states()
+    unfinished = [state.folder for state in states if state.lacks_answers]
     if len(unfinished) == 1:
-        return str(unfinished[0])
-    there = ", ".join(folder.name for folder in unfinished or folders) or "none"
-    which = "unfinished are" if unfinished else "none is unfinished; there are"
-    raise ConfigError(f"which run? Name one, as in `headsweep peek NAME`; {which}: {there}")
+        return unfinished[0]
+    named = ", ".join(state.folder.name for state in states)
+    raise ConfigError(f"{len(unfinished)} runs here are unfinished; name one of {named}")
 
 
-def _lacks_answers(folder: Path) -> bool:
-    """Return whether a sweep of a run lacks tables; a run that cannot be read is no candidate."""
+class _State(NamedTuple):
+    """How far a run is."""
+
+    folder: Path
+    lacks_answers: bool
+    """Whether one of its sweeps lacks tables of answers."""
+    cells: tuple[str, ...]
+    """Its row in the list of runs."""
+
+
+def _states() -> list[_State]:
+    """Return how far the runs here are.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    folders = runs(Path())
+    if not folders:
+        raise ConfigError(
+            f"no run is in {Path(paths.RESULTS).absolute()}; name the folder of one, or the --out "
+            f"of a sweep"
+        )
+    return [_state(folder) for folder in folders]
+
+
+def _state(folder: Path) -> _State:
     try:
         config = load(folder / CONFIG)
-    except HeadsweepError:
-        return False
-    return any(
+    except HeadsweepError as error:
+        return _State(folder, lacks_answers=False, cells=(folder.name, "", str(error)))
+    answered = [
+        Work(config, **batch.names).output(variant).exists()
+        for batch in batches(config)
+        for variant in batch.variants
+    ]
+    lacks_answers = any(
         not _work(config, name).output(variant).exists()
         for name in config.sweeps
         for variant in _shown(config, name)
     )
+    page = folder / Path(paths.REPORT).name
+    there = f"report: {page}" if page.exists() else "no report yet"
+    return _State(
+        folder, lacks_answers, (folder.name, f"{sum(answered)} of {len(answered)}", there)
+    )
+
+
+def _listed(states: Sequence[_State]) -> str:
+    return aligned([_RUNS, *(state.cells for state in states)], left=3)
+
+
+def _of_run(folder: Path) -> str:
+    """Return what is known so far of a run's sweeps, as text."""
+    config = load(folder / CONFIG)
+    looks = sweeps_so_far(folder, config, config.sweeps)
+    if not looks:
+        raise ConfigError(f"run {config.run!r} has no sweeps; name a run whose config has some")
+    paragraphs = [f"run {config.run!r} in {folder}: a look, not a verdict"]
+    for sweep in looks:
+        paragraphs.append(sweep.text)
+        paragraphs += (group.text for group in sweep.groups)
+    if any(group.rows for sweep in looks for group in sweep.groups):
+        paragraphs.append(NOTES)
+    return "\n\n".join(paragraphs)
+
+
+def sweeps_so_far(folder: Path, config: Config, names: Iterable[str]) -> list["SweepSoFar"]:
+    """Return what is known of some sweeps of a run, given its folder.
+
+    Raises:
+        TableError: a table is damaged.
+        GradingError: no grading worker can be started.
+    """
+    with contextlib.chdir(folder.absolute().parents[1]):
+        return [_sweep(config, name) for name in names]
 
 
 def _work(config: Config, sweep: str) -> Work:
@@ -96,31 +159,49 @@ def _shown(config: Config, sweep: str) -> list[Variant]:
     return [BASE, *pool(config, config.sweeps[sweep])]
 
 
-class _Look(NamedTuple):
+class Group(NamedTuple):
+    """Heads that are finished, or under way."""
+
+    said: str
+    """Which they are, and on which questions they are compared."""
+    rows: list[tuple[str, ...]]
+    """Cells of `TITLES`, the base model first; none where no question is answered by all."""
+
+    @property
+    def text(self) -> str:
+        """The group for a terminal."""
+        return "\n".join(
+            [self.said, *([aligned([TITLES, *self.rows], left=1)] if self.rows else [])]
+        )
+
+
+class SweepSoFar(NamedTuple):
     """What is known of a sweep so far."""
 
+    name: str
     text: str
-    has_table: bool
+    """How many answers are there."""
+    groups: list[Group]
 
 
-def _sweep(config: Config, name: str) -> _Look:
+def _sweep(config: Config, name: str) -> SweepSoFar:
     """Return what is known of a sweep so far."""
     work = _work(config, name)
     title = f"sweep {name}: {work.model}, {work.decoding}, {work.questions}"
     file = Path(QUESTIONS.path.format(**work.keys))
     if not file.exists():
-        return _Look(f"{title}: its questions are not drawn yet", has_table=False)
+        return SweepSoFar(name, f"{title}: its questions are not drawn yet", [])
     questions = read_table(file, QUESTIONS)
     answers = {variant: work.so_far(variant).to_pandas() for variant in _shown(config, name)}
     done = sum(map(len, answers.values()))
     total = len(questions) * len(answers)
     heads = [variant for variant in answers if variant != BASE]
     begun = [head for head in heads if len(answers[head])]
-    lines = [
+    text = (
         f"{title}: {len(begun)} of {len(heads)} heads have begun, {done:,} of {total:,} answers "
         f"({percent(done / total)})"
-    ]
-    has_table = False
+    )
+    groups = []
     finished = [head for head in begun if len(answers[head]) == len(questions)]
     under_way = [head for head in begun if head not in finished]
     for kind, members in (("finished", finished), ("under way", under_way)):
@@ -129,18 +210,17 @@ def _sweep(config: Config, name: str) -> _Look:
         compared = {variant: answers[variant] for variant in (BASE, *members)}
         common = set.intersection(*(set(table["question_id"]) for table in compared.values()))
         common_questions = questions[questions["question_id"].isin(common)]
-        lines.append(
-            f"\n{kind}: {len(common_questions):,} of {len(questions):,} questions, which the base "
+        said = (
+            f"{kind}: {len(common_questions):,} of {len(questions):,} questions, which the base "
             f"model and all heads below have answered"
         )
         if common_questions.empty:
-            lines.append(", ".join(map(str, members)))
+            groups.append(Group(f"{said}\n{', '.join(map(str, members))}", []))
             continue
         rules = config.grading_of(name)
         z = _right(common_questions, compared, config.questions[work.questions].grader_name, rules)
-        lines.append(_table(z, len(heads)))
-        has_table = True
-    return _Look("\n".join(lines), has_table)
+        groups.append(Group(said, _rows(z, len(heads))))
+    return SweepSoFar(name, text, groups)
 
 
 def _right(
@@ -155,8 +235,8 @@ def _right(
     return accuracy_matrix(graded, questions)[[*given]]
 
 
-def _table(z: pd.DataFrame, heads: int) -> str:
-    """Return the table of a matrix whose first column is the base model's, by gain."""
+def _rows(z: pd.DataFrame, heads: int) -> list[tuple[str, ...]]:
+    """Return cells of `TITLES` from a matrix whose first column is the base model's, by gain."""
     base, *pruned = z.columns
     change = z[pruned].sub(z[base], axis=0)
     gained, lost = (change > 0).sum(), (change < 0).sum()
@@ -164,9 +244,9 @@ def _table(z: pd.DataFrame, heads: int) -> str:
     table = pd.DataFrame({"gained": gained, "lost": lost, "gain": change.mean()})
     table = table.assign(right=z[pruned].mean(), low=low, high=high)
     ordered: Any = table.sort_values("gain", ascending=False, kind="stable").itertuples()
-    rows = [_TITLES, (base, percent(z[base].mean()), *[""] * 5)]
+    rows: list[tuple[str, ...]] = [(base, percent(z[base].mean()), *[""] * 5)]
     for head in ordered:
         counts = (f"{head.gained:,}", f"{head.lost:,}")
         ends = (points(head.low), points(head.high))
         rows.append((head.Index, percent(head.right), *counts, points(head.gain), *ends))
-    return aligned(rows, left=1)
+    return rows

@@ -2,13 +2,12 @@
 
 Of each model, the base and two pruned heads answer some questions (`headsweep.cli.trial`). On a
 GPU all that may answer is tried, one after the other: the engine, and vLLM if it is installed. The
-fastest goes into the run's settings
-(`headsweep.store.pilot_settings`). The seconds of an answer, of the base model's and of a
-head's, say how long the whole config takes. How often the base model is right, and how often a head
-changes an outcome, say what the whole config could show.
+seconds of an answer, of the base model's and of a head's, say how long the whole config takes. How
+often the base model is right, and how often a head changes an outcome, say what the whole config
+could show.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,14 +18,12 @@ from headsweep.cli.trial import Trial, attempt
 from headsweep.cli.without_snakemake import prepared
 from headsweep.config import Config, Questions, load, parse
 from headsweep.errors import ConfigError, EngineError
-from headsweep.files.record import Stopwatch
 from headsweep.files.tables import QUESTIONS
 from headsweep.grading.matrix import grade_answers
 from headsweep.machine.host import host_cores
 from headsweep.machine.processors import card_of, is_on_gpu
 from headsweep.store.batches import PlannedBatch, batches
 from headsweep.store.layout import Store
-from headsweep.store.pilot_settings import write_settings
 from headsweep.store.revisions import resolve
 from headsweep.text import aligned, duration
 from headsweep.variants import BASE, FAMILIES, Variant
@@ -38,44 +35,39 @@ _QUESTIONS, _GPU_QUESTIONS = 20, 170
 """At most so many are answered, by the base model and by `_HEADS` heads: on a GPU as many rows as
 a run decodes together."""
 _HEADS = 2
-_ENGINE = "headsweep"  # what answers unless something else is faster
 _TITLES = ["model", "answers", "tokens", "cut", "tokens/s", "whole config"]
-
-Settings = dict[str, str]
-"""Settings of a model that decide what answers, and how: `planning.pilot_settings.DECIDED`."""
 
 
 class _Found(NamedTuple):
     """What answers soonest for a model, as tried."""
 
-    settings: Settings
+    backend: str
     trial: Trial
     hours: float
-    notes: list[str]
 
 
 def show(config: Path, cores: int | None) -> None:
-    """Print what a pilot of a config file measures here; write what it decides."""
+    """Print what a pilot of a config file measures here."""
     stated = load(config)
     whole = resolve(stated)
     piloted = piloted_batches(whole)
-    stopwatch = Stopwatch()
     usable = min(cores or host_cores(), host_cores())
-    found = {
-        name: _try(whole, batch, stated.models[name].model_fields_set, usable)
-        for name, batch in piloted.items()
-    }
+    found: dict[str, _Found] = {}
+    notes: list[str] = []
+    for name, batch in piloted.items():
+        backends, left_out = _backends(whole, name, stated.models[name].model_fields_set)
+        tried, told = _try(whole, batch, backends, usable)
+        found[name] = min(tried, key=lambda each: each.hours)
+        notes += [f"{name}: {note}" for note in told + left_out]
+        backend = found[name].backend
+        if backend != whole.models[name].backend:
+            notes.append(f"{name}: write backend: {backend} into its section: it is faster here")
     rows = [_TITLES, *([name, *_cells(model)] for name, model in found.items())]
     print(f"base and {_HEADS} heads of each model, on as many questions as are answered together")
     print(aligned(rows, left=1))
     hours = sum(model.hours for model in found.values())
     print(f"answers and maps of {', '.join(found)} in the whole config: about {duration(hours)}")
-    for name, model in found.items():
-        for note in model.notes:
-            print(f"{name}: {note}")
-    decided = {name: model.settings for name, model in found.items() if model.settings}
-    if decided:
-        print(f"what answers in the run: {write_settings(whole, decided, stopwatch)}")
+    print("\n".join(notes))
     rates = {name: _rates(whole, piloted[name], model.trial) for name, model in found.items()}
     if seen := detectable_gains(whole, rates):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
@@ -130,73 +122,59 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
     )
 
 
-def _try(config: Config, batch: PlannedBatch, stated: Set[str], cores: int) -> _Found:
-    """Try what may answer for a model, whose `stated` settings stay as they are.
+def _try(
+    config: Config, batch: PlannedBatch, backends: Sequence[str], cores: int
+) -> tuple[list[_Found], list[str]]:
+    """Try what may answer for a model; return what works, and words for each.
 
     Raises:
         ConfigError: nothing answers.
     """
     little = little_config(config, batch)
     preflight(little)
-    tries, notes = _candidates(config, batch.model, stated)
     found: list[_Found] = []
+    told = []
     failed = []
-    for settings in tries:
-        tried = _with(little, batch.model, **settings)
+    for backend in backends:
+        tried = _with(little, batch.model, backend)
         check_devices(tried)
         prepared(tried)
-        called = f"{settings['backend']}: " if len(tries) > 1 else ""
+        called = f"{backend}: " if len(backends) > 1 else ""
         try:
             trial = attempt(tried, cores)
         except EngineError as error:
             failed.append(f"{called}{error}")
             continue
         hours = _hours(config, batch, trial)
-        notes.append(f"{called}{duration(hours)} on {_told(trial)}")
-        found.append(_Found(settings, trial, hours, notes))
+        told.append(f"{called}{duration(hours)} on {_told(trial)}")
+        found.append(_Found(backend, trial, hours))
     if not found:
         raise ConfigError(
             f"models.{batch.model}: nothing answers here: {'; '.join(failed)}; please report this"
         )
-    notes += [f"left out: {why}" for why in failed]
-    return min(found, key=lambda each: each.hours)
+    return found, told + [f"left out: {why}" for why in failed]
 
 
-def _candidates(config: Config, name: str, stated: Set[str]) -> tuple[list[Settings], list[str]]:
-    """Return the settings to try for a model, and why others are not tried.
+def _backends(config: Config, name: str, stated: Set[str]) -> tuple[list[str], list[str]]:
+    """Return the software to try for a model, and why other software is not tried.
 
-    They are none where there is nothing to choose: on a CPU.
+    There is a choice on a GPU only, and where the config states none.
     """
     model = config.models[name]
-    if not is_on_gpu(model.device):
-        return [{}], []
-    backends: list[str] = [model.backend]
-    notes: list[str] = []
-    if "backend" not in stated:
-        backends, notes = _backends(config, name)
-    return [{"backend": backend} for backend in backends], notes
-
-
-def _backends(config: Config, name: str) -> tuple[list[str], list[str]]:
-    """Return the software to try for a model on a GPU, and why other software is not tried."""
-    for backend in dict.fromkeys([config.models[name].backend, _ENGINE]):
-        candidate = _with(config, name, backend=backend)
-        store = Store(candidate)
-        planned = [batch for batch in batches(candidate) if batch.model == name]
-        if any(Path(file).exists() for batch in planned for file in store.answers(batch)):
-            return [backend], [f"left out: others: the run has answers by {backend} already"]
+    if "backend" in stated or not is_on_gpu(model.device):
+        return [model.backend], []
     if find_spec("vllm") is None:
-        return [_ENGINE], ["left out: vllm: it is not installed"]
+        return [model.backend], ["left out: vllm: it is not installed"]
     try:
-        parse(_with(config, name, backend="vllm").model_dump(mode="json"))
+        parse(_with(config, name, "vllm").model_dump(mode="json"))
     except ConfigError as error:
-        return [_ENGINE], [f"left out: vllm: it cannot answer all of the run: {error}"]
-    return [_ENGINE, "vllm"], []
+        return [model.backend], [f"left out: vllm: it cannot answer all of the run: {error}"]
+    return [model.backend, "vllm"], []
 
 
-def _with(config: Config, name: str, **settings: str) -> Config:
-    """Return a config with some settings of a model changed."""
-    model = config.models[name].model_copy(update=settings)
+def _with(config: Config, name: str, backend: str) -> Config:
+    """Return a config in which other software answers for a model."""
+    model = config.models[name].model_copy(update={"backend": backend})
     return config.model_copy(update={"models": {**config.models, name: model}})
 
 
@@ -215,13 +193,8 @@ def _cells(found: _Found) -> list[str]:
     cut = sum(row["stop_reason"] == "length" for row in rows)
     base = len(trial.answers[str(BASE)])
     seconds = base * trial.base + (len(rows) - base) * trial.head
-    return [
-        f"{len(rows)}",
-        f"{tokens:,}",
-        f"{cut}",
-        f"{tokens / seconds:,.0f}",
-        duration(found.hours),
-    ]
+    rate = f"{tokens / seconds:,.0f}"
+    return [f"{len(rows)}", f"{tokens:,}", f"{cut}", rate, duration(found.hours)]
 
 
 def _hours(config: Config, batch: PlannedBatch, trial: Trial) -> float:

@@ -27,8 +27,12 @@ _LOCKS = Path(".snakemake", "locks")
 
 
 def show(configs: Sequence[Path]) -> None:
-    """Print what the store of this folder holds, and which configs need it."""
-    check_version()
+    """Print what the store of this folder holds, and which configs need it.
+
+    Raises:
+        ConfigError: there is no store here.
+    """
+    _check_there()
     configs_by_run, unread = _configs(configs)
     held = contents(configs_by_run)
     _print(held, unread)
@@ -45,7 +49,7 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
     Raises:
         ConfigError: it is not known what is needed, or a run is under way.
     """
-    check_version()
+    _check_there()
     configs_by_run, unread = _configs(configs)
     _refuse_unknown(configs_by_run, unread, configs)
     held = contents(configs_by_run)
@@ -68,6 +72,7 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
 
 def empty_trash(*, yes: bool) -> None:
     """Remove what lies in the trash, after asking."""
+    _check_there()
     refuse_links(TRASH)
     trash = list(walk(TRASH))
     if not trash:
@@ -79,6 +84,16 @@ def empty_trash(*, yes: bool) -> None:
         return
     shutil.rmtree(TRASH)
     print(f"removed: {amount}")
+
+
+def _check_there() -> None:
+    """Refuse a folder without a store, or whose store is of another version."""
+    if not STORE.is_dir():
+        raise ConfigError(
+            f"no {STORE} is in {Path.cwd()}; change to the folder where a run was started, or to "
+            f"the --out of a sweep"
+        )
+    check_version()
 
 
 def move_to_trash(files: Iterable[Path]) -> None:
@@ -128,26 +143,31 @@ def refuse_while_running(option: str) -> None:
     Raises:
         ConfigError: a run is, or may be, under way.
     """
+    if running := what_runs():
+        raise ConfigError(f"{option}: {running}")
+
+
+def what_runs() -> str | None:
+    """Return what says that a run is under way in this folder, and how to end that, or None."""
     if engines := status():
-        raise ConfigError(
-            f"{option}: {len(engines)} engines answer here; wait for their run, or end them with "
-            f"`headsweep engine stop`"
+        return (
+            f"{len(engines)} engines answer here; wait for their run, or end them with `headsweep "
+            f"engine stop`"
         )
     locks = Path(paths.STORE_LOCKS)
     if locks.exists() and Locks(locks).are_held():
-        raise ConfigError(
-            f"{option}: an engine answers into this store, perhaps on another host; wait for its "
-            f"run, or end it there with `headsweep engine stop`"
+        return (
+            "an engine answers into this store, perhaps on another host; wait for its run, or end "
+            "it there with `headsweep engine stop`"
         )
     if Path(paths.RUN_LOCK).exists() and Locks(Path(paths.RUN_LOCK)).are_held():
-        raise ConfigError(
-            f"{option}: a `headsweep sweep` or `headsweep map` is under way here; wait for it"
-        )
+        return "a `headsweep sweep` or `headsweep map` is under way here; wait for it"
     if any(_LOCKS.glob("*")):
-        raise ConfigError(
-            f"{option}: {_LOCKS} says that a run is under way here; wait for it, or, if it was "
-            f"killed, give its snakemake command again with --unlock"
+        return (
+            f"{_LOCKS} says that a run is under way here; wait for it, or, if it was killed, give "
+            f"its snakemake command again with --unlock"
         )
+    return None
 
 
 def _refuse_unknown(

@@ -18,6 +18,7 @@ from headsweep.files.tables import (
     ANSWERS,
     EMBEDDINGS,
     GRADIENTS,
+    LOOKS,
     PROBLEMS,
     QUESTIONS,
     SCORES,
@@ -28,6 +29,7 @@ from headsweep.files.tables import (
 from headsweep.store.batches import batches, encoders, seeded_arms
 from headsweep.store.keys import split_key
 from headsweep.store.layout import Store
+from headsweep.store.looks import looks_file
 from headsweep.store.map_scores import layer_name, map_layers, score_files, texts_key
 
 STORE = Path(paths.STORE)
@@ -40,6 +42,7 @@ _KINDS: dict[str, list[str]] = {
     "embedder": [paths.EMBEDDER],
     "embeddings": [EMBEDDINGS.path],
     "activations": [ACTIVATIONS.path],
+    "looks": [LOOKS.path],
     "texts": [TEXTS.path],
     "scores": [SCORES.path, GRADIENTS.path],
     "dataset": [PROBLEMS.path],
@@ -155,6 +158,8 @@ def files_of(config: Config) -> Iterator[Path]:
         kinds: list[FileKind] = [ANSWERS, paths.JOURNAL]
         for variant, kind in product(batch.variants, kinds):
             yield path(kind, variant=variant, **batch.names)
+    for name in config.sweeps:
+        yield looks_file(config, name)
     for name in config.maps:
         texts = texts_key(config, name)
         yield path(TEXTS, texts=texts)

@@ -6,28 +6,33 @@ Heavy modules are imported inside functions, because the command line imports th
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from headsweep.choices import BenchmarkGrader
+from headsweep.cli.own_prompt import described_prompt
 from headsweep.cli.without_snakemake import (
+    MODEL,
+    QUESTION_SET,
     answer,
+    asked,
     begun,
-    check_before_fetching,
-    described_model,
     described_questions,
     limited_to,
     once,
 )
-from headsweep.config import parse
 from headsweep.config.experiments import Placebos
 from headsweep.config.questions import Dtype
 from headsweep.files import paths
+from headsweep.telling import told
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN, MODEL, QUESTION_SET, SWEEP = "sweep", "model", "questions", "heads"
+RUN, SWEEP = "sweep", "heads"
 """Names in the config of a sweep."""
+
+OUT = "headsweep-sweep"
+"""The folder of results, if no other is named."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,13 +43,16 @@ def sweep(
     *,
     layers: Literal["all"] | Sequence[int],
     heads: Literal["all"] | Sequence[int] = "all",
-    out: str | Path = "headsweep-sweep",
+    out: str | Path = OUT,
     revision: str | None = None,
     split: str = "test",
     n: int | None = None,
+    file: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     grader: BenchmarkGrader | None = None,
     benchmark_revision: str | None = None,
+    prompt_file: str | Path | None = None,
+    examples: Sequence[int] | None = None,
     max_new_tokens: int = 2048,
     dtype: Dtype | None = None,
     device: str = "auto",
@@ -58,8 +66,8 @@ def sweep(
 
     Answers are kept as they finish: the same call continues where it was stopped, and a call with
     more layers, heads or questions keeps them. `out` has the layout of a Snakemake run:
-    ``snakemake --configfile OUT/results/sweep/config.json --directory OUT`` adds all figures and
-    the report without generating anything twice.
+    ``headsweep run OUT/results/sweep/config.json --directory OUT`` adds all figures and the report
+    without generating anything twice.
 
     Args:
         model: hub id, folder in the hub's format, or GGUF file
@@ -72,10 +80,14 @@ def sweep(
             cache)
         split: split of the benchmark
         n: how many questions (default: all, or 200 of a generated benchmark)
+        file: a file with the rows of a benchmark by name, .jsonl or .csv, in place of the hub
         columns: your own benchmark: names of the columns ``question``, ``answer``, and optionally
-            ``id``, ``subject``, ``level``
+            ``id``, ``subject``, ``level``, ``solution``
         grader: your own benchmark: how answers are compared (default: math)
         benchmark_revision: commit hash of a dataset on the hub
+        prompt_file: a prompt of your own, in YAML (see below)
+        examples: rows of the benchmark, numbered from 0, that the prompt shows solved; they are not
+            asked
         max_new_tokens: token limit of an answer
         dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
         device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
@@ -104,27 +116,33 @@ def sweep(
         str(benchmark),
         split=split,
         n=n,
+        file=file,
         columns=columns,
         grader=grader,
         revision=benchmark_revision,
+        examples=examples,
     )
-    values: dict[str, Any] = {
-        "run": RUN,
-        "questions": {QUESTION_SET: questions},
-        "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
-    }
-    check_before_fetching(values, "sweep")
-    described = described_model(str(model), revision, dtype, device)
-    values["models"] = {MODEL: {**described, "batch_size": batch_size}}
+    prompt = described_prompt(questions, prompt_file, examples)
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}
-    values["sweeps"] = {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}}
-    config = parse(values, "sweep")
+    config = asked(
+        RUN,
+        str(model),
+        questions,
+        {"greedy": {"max_new_tokens": max_new_tokens, **prompt}},
+        {"sweeps": {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}}},
+        revision=revision,
+        dtype=dtype,
+        device=device,
+        batch_size=batch_size,
+    )
     with begun(config, out) as config:
         store = answer(config, cores)
         measured = store.of_sweep(SWEEP, tables.ACTIVATIONS)
-        with limited_to(cores):
+        with limited_to(cores), told("measuring the heads of the model"):
             once(measured, activations.run, config, MODEL, "greedy", QUESTION_SET)
-        grade(config, MODEL, "greedy", QUESTION_SET)
-        write_controls(config, SWEEP)
+        with told("grading"):
+            grade(config, MODEL, "greedy", QUESTION_SET)
+        with told("testing each head against the model"):
+            write_controls(config, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))

@@ -31,6 +31,7 @@ from headsweep.engine.decoder import Decoder
 from headsweep.engine.devices import Device, devices, held
 from headsweep.engine.engine import Engine
 from headsweep.engine.requests import Answer, Request
+from headsweep.engine.stops import text_of
 from headsweep.engine.vllm import VllmEngine, VllmModel
 from headsweep.errors import EngineError, told_of
 from headsweep.files.safe_files import read_arrow
@@ -172,7 +173,7 @@ def measure(config: Config, cores: int, begun: float) -> Trial:
             facts |= {name: told[name] for name in ("path", "falls") if name in told}
     rows: dict[str, list[dict[str, Any]]] = {str(variant): [] for variant in batch.variants}
     for answer in answers:
-        rows[str(answer.request.variant)].append(_row(loaded, answer))
+        rows[str(answer.request.variant)].append(_row(loaded, answer, decoding))
     return Trial(
         start=round(start, 2),
         base=(middle - begin) / len(base),
@@ -194,13 +195,13 @@ def _prompts(
     }
 
 
-def _row(loaded: LoadedModel | VllmModel, answer: Answer) -> dict[str, Any]:
+def _row(loaded: LoadedModel | VllmModel, answer: Answer, decoding: Decoding) -> dict[str, Any]:
     """Return an answer as a row of `tables.ANSWERS`."""
     return {
         "question_id": answer.request.question_id,
         "sample": answer.request.sample,
         "token_ids": list(answer.token_ids),
-        "text": loaded.tokenizer.decode(answer.token_ids, skip_special_tokens=True),
+        "text": text_of(loaded.tokenizer, answer.token_ids, decoding.stop),
         "stop_reason": answer.stop_reason,
         "margin": answer.margin,
     }

@@ -6,7 +6,7 @@ Heavy modules are imported inside functions, because the command line imports th
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,10 +16,14 @@ from headsweep.config.questions import Benchmark, Dtype
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.files.plain_files import expanded, read_plain
+from headsweep.telling import told
 
 if TYPE_CHECKING:
+    from headsweep.store.batches import PlannedBatch
     from headsweep.store.layout import Store
 
+MODEL, QUESTION_SET = "model", "questions"
+"""Names in the configs that are made here."""
 _GENERATED_QUESTIONS = 200
 
 _LOG = logging.getLogger(__name__)
@@ -40,7 +44,6 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     from headsweep.files.record import record_path
     from headsweep.files.safe_files import atomic
     from headsweep.store.layout import write_config
-    from headsweep.store.pilot_settings import unpiloted
     from headsweep.store.revisions import resolve
     from headsweep.workflow.preflight import check_devices, preflight
 
@@ -61,12 +64,10 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
                 f"--out {out}: another `headsweep {config.run}` works there; wait for its end, or "
                 f"name another folder"
             )
-        for line in unpiloted(config):
-            _LOG.warning(line)
         # A run that was here keeps its config until the models and questions of this one are there.
         prepared(config)
         file = Path(paths.CONFIG.format(run=config.run))
-        beside = (file, Path(paths.MODEL_NAMES.format(run=config.run)), record_path(file))
+        beside = (file, Path(paths.MODEL_SECTIONS.format(run=config.run)), record_path(file))
         former = {file: read_plain(file) for file in beside if file.exists()}
         write_config(config)
         client.begin_run()
@@ -81,31 +82,51 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
             del locks  # an error's traceback would keep the file open, and its lock held
 
 
-def answer(config: Config, cores: int | None = None) -> "Store":
-    """Run the workflow's jobs up to the answers of a resolved config, on all cores by default."""
+def answer(
+    config: Config, cores: int | None = None, planned: "Sequence[PlannedBatch] | None" = None
+) -> "Store":
+    """Run the workflow's jobs up to the answers of a resolved config, on all cores by default.
+
+    How many answers are there is told at first, and at last, also if it is interrupted. Without
+    `planned` batches all of the config's are answered.
+    """
     from headsweep.answers import client
     from headsweep.machine.host import host_cores
     from headsweep.store.batches import batches
     from headsweep.store.hard_links import unlink_finished
 
     store = prepared(config)
+    planned = planned or batches(config)
     unanswered = [
         (batch, variant)
-        for batch in batches(config)
+        for batch in planned
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
         if not _is_made(Path(file))
     ]
+    _tell_answers(config, planned)
     try:
         usable = min(cores or host_cores(), host_cores())  # more would only take memory
-        for number, (batch, variant) in enumerate(unanswered, start=1):
+        for batch, variant in unanswered:
             client.run(config, batch.model, batch.decoding, batch.questions, variant, usable)
-            _LOG.info("%d of %d models have answered", number, len(unanswered))
     finally:
         # Nothing here removes a job's output, as Snakemake may: one name of a table is enough.
-        for batch in batches(config):
+        for batch in planned:
             unlink_finished(config, **batch.names)
         client.end_run()
+        if unanswered:
+            _tell_answers(config, planned)
     return store
+
+
+def _tell_answers(config: Config, planned: "Sequence[PlannedBatch]") -> None:
+    """Say how many of the answers of each batch are there."""
+    from headsweep.answers.work import Work
+
+    for batch in planned:
+        work = Work(config, **batch.names)
+        lacking = sum(len(work.unanswered(variant)) for variant in work.lacking)
+        total = len(work.wanted) * len(batch.variants)
+        _LOG.info("%s: %d of %d answers are there", work.told, total - lacking, total)
 
 
 @contextlib.contextmanager
@@ -129,16 +150,19 @@ def limited_to(cores: int | None) -> Iterator[None]:
 def prepared(config: Config) -> "Store":
     """Fetch the models of a resolved config and draw its questions, where the store lacks them."""
     from headsweep.answers import prepare
+    from headsweep.config.titles import title
     from headsweep.files import tables
     from headsweep.store.layout import Store, mark_version
 
     mark_version()
     store = Store(config)
     for name in config.models:
-        once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
-    for name in config.questions:
-        once(store.path(tables.SOURCE, source=name), prepare.store_split, config, name)
-        once(store.path(tables.QUESTIONS, questions=name), prepare.draw_questions, config, name)
+        with told(f"making {title(config, 'models', name)} ready, once"):
+            once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
+    for name, questions in config.questions.items():
+        with told(f"drawing questions from {questions.origin}"):
+            once(store.path(tables.SOURCE, source=name), prepare.store_split, config, name)
+            once(store.path(tables.QUESTIONS, questions=name), prepare.draw_questions, config, name)
     return store
 
 
@@ -153,6 +177,38 @@ def _is_made(path: Path) -> bool:
     from headsweep.files.record import record_path
 
     return path.exists() and record_path(path).exists()
+
+
+def asked(
+    run: str,
+    model: str,
+    questions: dict[str, Any],
+    decodings: dict[str, Any],
+    experiments: dict[str, Any],
+    *,
+    revision: str | None,
+    dtype: Dtype | None,
+    device: str,
+    batch_size: int | None = None,
+) -> Config:
+    """Return the config of a run of one model on one question set, given sections of it.
+
+    Experiments are by their section.
+
+    Raises:
+        HeadsweepError: what is asked for cannot be; first all that needs no model.
+    """
+    values: dict[str, Any] = {
+        "run": run,
+        "papers": False,
+        "questions": {QUESTION_SET: questions},
+        "decodings": decodings,
+    }
+    check_before_fetching(values, run)
+    with told(f"looking at {Path(model).name}"):
+        described = described_model(model, revision, dtype, device)
+    values["models"] = {MODEL: {**described, "batch_size": batch_size}}
+    return parse({**values, **experiments}, run)
 
 
 def check_before_fetching(values: dict[str, Any], origin: str) -> None:
@@ -187,9 +243,16 @@ def described_model(
         "revision": revision if local else folder.name,
         **files.stated_geometry(folder),
         "billions": files.count_parameters(folder) / 1e9,
+        "title": _name_of(source),
         "dtype": dtype or ("bfloat16" if gpu else "float32"),
         "device": device,
     }
+
+
+def _name_of(source: str) -> str:
+    """Return what to call a model: the last part of its hub id, or of its path."""
+    name = Path(source).name.rpartition(":")[2]
+    return name.removesuffix(".gguf") or source
 
 
 def described_questions(
@@ -197,22 +260,33 @@ def described_questions(
     *,
     split: str,
     n: int | None = None,
+    file: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     grader: BenchmarkGrader | None = None,
     revision: str | None = None,
+    examples: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """Return the config section of a benchmark by name, file or hub id, with the given keys."""
-    section: dict[str, Any] = {"split": split}
+    """Return the config section of a benchmark by name, file or hub id, with the given keys.
+
+    A benchmark by name may be read from a file; rows that are examples are not asked.
+    """
+    section: dict[str, Any] = {"split": split, "leave_out": list(examples or ())}
     if columns:
         section["columns"] = dict(columns)
     options = {"n": n, "grader": grader, "revision": revision}
     section |= {key: value for key, value in options.items() if value is not None}
     if benchmark in get_args(Benchmark) and benchmark != "custom":
+        if file is not None:
+            section["file"] = str(expanded(file).absolute())
         size = {"n": _GENERATED_QUESTIONS} if benchmark.startswith("generated_") else {}
         return {"benchmark": benchmark, **size, **section}
+    if file is not None:
+        raise ConfigError(
+            f"--file {file} holds the rows of a benchmark by name, as math500 or gsm8k, and not of "
+            f"{benchmark!r}; give your own table as the benchmark itself"
+        )
     if Path(benchmark).suffix in (".csv", ".jsonl", ".gz"):
-        file = str(expanded(benchmark).absolute())
-        return {**section, "benchmark": "custom", "file": file}
+        return {**section, "benchmark": "custom", "file": str(expanded(benchmark).absolute())}
     if expanded(benchmark).is_file():
         raise ConfigError(
             f"benchmark {benchmark!r} is a file that is not read; files end in .csv or .jsonl, or "

@@ -42,8 +42,9 @@ def title(config: Config, section: str, name: str) -> str:
         return short(name, 28)
     kind = entry.dataset if section == "problems" else entry.benchmark
     dataset = entry.dataset if section == "questions" else None
-    words = entry.file or dataset or name
-    return _KNOWN.get(kind, short(Path(words).stem.replace("_", " "), 24))
+    if entry.file and kind not in _KNOWN:
+        return short(Path(entry.file).name, 24)
+    return _KNOWN.get(kind, short((dataset or name).rpartition("/")[2].replace("_", " "), 24))
 
 
 def titles(config: Config, section: str) -> dict[str, str]:

@@ -98,10 +98,14 @@ class DecodingBatch:
         return self._choose(first, logits)
 
     @torch.inference_mode()
-    def join(self, verified: Sequence[tuple[Row, Any]]) -> None:
-        """Let rows enter with keys and values of all their tokens but the last; there is room."""
+    def join(self, verified: Sequence[tuple[Row, Any]]) -> list[Answer]:
+        """Let rows enter with keys and values of all their tokens but the last; there is room.
+
+        This finishes none.
+        """
         self._states.join([states for _, states in verified])
         self._rows += [row for row, _ in verified]
+        return []
 
     @torch.inference_mode()
     def step(self) -> list[Answer]:
@@ -294,6 +298,9 @@ class Verifier:
                 row.margin = min([row.margin, *(gap for _, gap in own_choices[:agreed])])
                 row.tokens += draft[:agreed]
                 row.accepted = len(row.tokens)
+                if agreed and (answer := row.stopped()):
+                    yield answer
+                    continue
                 if agreed == chunk.compared:
                     staying.append(number)
                     continue

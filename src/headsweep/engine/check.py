@@ -22,19 +22,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from headsweep.engine.modules import ModuleRows, Modules
 from headsweep.engine.requests import NEAR_TIE, Answer, Request, Row
 from headsweep.engine.sampling import places_at_once
-from headsweep.models.loaded import LoadedModel, dtype_name
+from headsweep.models.loaded import LoadedModel, dtype_name, in_float32
 from headsweep.variants import BASE, Variant
 
 GROUP = 64
@@ -395,24 +394,3 @@ def _judge(request: Request, comparison: _Comparison) -> None:
     shows = comparison.effect > 4 * comparison.noise + 100 * floor
     if shows and not comparison.error < comparison.effect / 2:
         raise WrongAnswers(f"{request.variant} is not what was pruned")
-
-
-@contextmanager
-def in_float32(model: nn.Module) -> Iterator[None]:
-    """Let a model compute in float32; only the module that runs has its parameters twice."""
-    kept: dict[nn.Parameter, Tensor] = {}
-
-    def cast(module: nn.Module, _: object) -> None:
-        for parameter in module.parameters(recurse=False):
-            kept[parameter] = parameter.data
-            parameter.data = parameter.data.float()
-
-    def restore(module: nn.Module, *_: object) -> None:
-        for parameter in module.parameters(recurse=False):
-            parameter.data = kept.pop(parameter, parameter.data)
-
-    with ExitStack() as hooks:
-        for module in model.modules():
-            hooks.callback(module.register_forward_pre_hook(cast).remove)
-            hooks.callback(module.register_forward_hook(restore, always_call=True).remove)
-        yield

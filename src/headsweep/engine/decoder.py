@@ -18,21 +18,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from headsweep.engine.attention import (
-    Attention,
-    Hidden,
-    Segments,
-    Slots,
-    States,
-    best,
-    dense,
-    flash,
-)
+from headsweep.engine.attention import Attention, Hidden, Slots, States, best, dense, flash
 from headsweep.engine.fused import fused
 from headsweep.engine.graphs import Capture, Replayed, Steps, cuda_graph
 from headsweep.engine.operators import PLAIN, Operators, Rotations
 from headsweep.engine.requests import Row
 from headsweep.engine.sampling import places_at_once
+from headsweep.engine.segments import Segments
 from headsweep.engine.weights import Weights, serves
 from headsweep.errors import cause_of
 from headsweep.models.loaded import LoadedModel

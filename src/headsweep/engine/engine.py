@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -25,20 +25,16 @@ import torch
 
 from headsweep.engine.attention import avoid_compiling
 from headsweep.engine.batch import DecodingBatch, Verifier
-from headsweep.engine.check import Check, WrongAnswers
+from headsweep.engine.check import WrongAnswers
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.devices import give_back_memory
+from headsweep.engine.execution_path import ExecutionPath
 from headsweep.engine.in_progress import RowsInProgress
+from headsweep.engine.loop import Loop
 from headsweep.engine.modules import ModuleRows, Modules
 from headsweep.engine.plans import planned
-from headsweep.engine.refusals import (
-    check_kind,
-    check_request,
-    no_room_for_noise,
-    not_finite,
-    too_little_memory,
-)
-from headsweep.engine.requests import Answer, Drafted, NotFiniteError, Prompt, Request, Row
+from headsweep.engine.refusals import check_kind, check_request, too_little_memory
+from headsweep.engine.requests import Answer, NotFiniteError, Prompt, Request, Row
 from headsweep.engine.sampling import uniforms
 from headsweep.engine.sizing import (
     PREFILLED,
@@ -48,21 +44,17 @@ from headsweep.engine.sizing import (
     rows_together,
     verified_rows,
 )
+from headsweep.engine.stops import Stops
 from headsweep.engine.unit import Begun
 from headsweep.engine.weights import fast_linear
-from headsweep.errors import cause_of
-from headsweep.machine.host import host_cores
 from headsweep.models.geometry import most_tokens
-from headsweep.models.loaded import LoadedModel, dtype_name
-from headsweep.models.masks import edited_weights
+from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, FAMILIES, Variant
 
 if TYPE_CHECKING:
     from headsweep.config import Decoding
 
 _LOG = logging.getLogger(__name__)
-
-_REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are expensive
 
 
 class Engine:
@@ -97,25 +89,19 @@ class Engine:
         check_kind(config)
         self._loaded = loaded
         self.decoding = decoding
+        self._stops = Stops(loaded.tokenizer, decoding.stop) if decoding.stop else None
         self._positions = most_tokens(config) or sys.maxsize
         if self._on_gpu:
             avoid_compiling()
-        self._decoder = decoder or Decoder.of(loaded)
         if checked is None:
             checked = loaded.dtype != torch.float32 or self._on_gpu
-        self._check: Check | None = None
-        if checked and self._decoder:
-            self._check = Check(loaded, greedy=decoding.greedy)
-        self._falls: list[str] = list(self._decoder.falls) if self._decoder else []
-        self._has_fallen = False
-        """Whether something has failed here since the trial of the decoder."""
+        decoder = decoder or Decoder.of(loaded)
+        self._path = ExecutionPath(loaded, decoder, checked=checked, greedy=decoding.greedy)
         self._size_is_fixed = batch_size is not None
-        self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
+        self._batch_size = batch_size or fitting_rows(loaded, decoder, decoding)
         self._in_progress = RowsInProgress(self._new_row)
         self._kept: SlotRows | None = None
         """The slots of the last batch, on a GPU."""
-        self._edited = False
-        """Whether the model has the weights of a variant, for which base rows stand then."""
         self._drafts: dict[Prompt, Sequence[int]] = {}
         """Greedy answers of the base model: those that `run` was given, and those found since."""
 
@@ -155,7 +141,7 @@ class Engine:
                 self._drafts[request.prompt] = base_answers[request.question_id]
         for request, tokens in begun.items():
             self._in_progress.resume(request, tokens)
-        if self._has_fallen:  # an engine before may have written them as this one did
+        if self._path.has_fallen:  # an engine before may have written them as this one did
             self._in_progress.withdraw()
         for placebo in sorted(parts):
             yield from self._answer_all(parts[placebo], placebo)
@@ -173,78 +159,31 @@ class Engine:
         """Answer until nothing is left: after a failure in a simpler way, or with fewer rows."""
         pending = dict.fromkeys(requests)
         while pending:
-            full = False
+            go_on: Callable[[], None] | None = None
             try:
-                answers = self._answer([*pending], placebo)
-                for answer in self._check.groups(answers) if self._check else answers:
+                for answer in self._path.checked(self._answer([*pending], placebo)):
                     if answer.request in pending:  # not a base answer that was only a draft
                         del pending[answer.request]
                         self._in_progress.forget(answer.request)
                         yield answer
-            except WrongAnswers as cause:
-                self._fall(str(cause))
-            except NotFiniteError as cause:
-                if self._check is None:  # the model's own modules, or as good as these
-                    raise not_finite(dtype_name(self._loaded.dtype)) from cause
-                self._fall(str(cause))
             except torch.OutOfMemoryError as error:
                 if self._batch_size == 1:
                     raise too_little_memory() from error
-                full = True
-            except RuntimeError as error:
-                if not self._may_fail:
-                    raise
-                self._fall(cause_of(error, 200))
+                go_on = self._shrink
+            except (WrongAnswers, NotFiniteError, RuntimeError) as error:
+                go_on = partial(self._fall, self._path.cause_to_fall(error))
             # Here, not above: an exception holds what its frames hold, such as the slots.
-            if full:
-                self._shrink()
+            if go_on:
+                go_on()
 
     def _answer_with_weights_of(
         self, variant: Variant, requests: Iterable[Request]
     ) -> Iterator[Answer]:
-        """Answer the base model's requests with the weights of a variant: rows cannot carry them.
-
-        A decoder of these weights begins by the path that the engine has come to. Where it falls,
-        the engine stays: what was wrong once is not believed again.
-        """
-        decoder = self._decoder
-        check = self._check
-        with ExitStack() as restored:
-            try:
-                restored.enter_context(
-                    edited_weights(self._loaded.model, self._loaded.geometry, variant)
-                )
-                self._edited = True
-                restored.callback(self._restore, decoder, check)
-                self._decode_weights_of_now()
-            except torch.OutOfMemoryError as error:
-                raise no_room_for_noise(variant) from error
+        """Answer base requests with the weights of a variant, which rows cannot carry."""
+        self.let_go()  # the slots are of other weights
+        with self._path.weights_of(variant):
             for answer in self._answer_all(requests, 0):
                 yield replace(answer, request=replace(answer.request, variant=variant))
-
-    def _restore(self, decoder: Decoder | None, check: Check | None) -> None:
-        """Go on with a decoder and a check of the model's own weights after those of a variant."""
-        self._edited = False
-        # After the last fall the modules answer, unchecked, whatever the weights.
-        if decoder and self._decoder:
-            if self._check and self._decoder.falls:
-                check = self._check.of_other_weights()
-            decoder.follow(self._decoder)
-            self._decoder = decoder
-            self._check = check
-
-    def _decode_weights_of_now(self) -> None:
-        """Take a decoder of the weights that the model has now, if any, and check it anew."""
-        if self._decoder is None:
-            return
-        # Each worker has noisy weights of its own; on a CPU there is one for each core.
-        own = self._decoder
-        self._decoder = Decoder(self._loaded, own.attend, copies=host_cores())
-        self._decoder.operators = own.operators
-        if self._check:
-            self._check = self._check.of_other_weights()
-        while self._decoder and (cause := self._decoder.trial()) is not None:
-            self._fall(cause)
 
     @property
     def tokens_in_progress(self) -> int:
@@ -258,9 +197,9 @@ class Engine:
         Tokens are told once the first answers have passed the check, if there is one. Numeric
         placebos depend on the batch, so they begin anew, as do variants of weights.
         """
-        if self._edited:
+        if self._path.edited:
             return {}
-        check = self._check
+        check = self._path.check
         in_progress = self._in_progress
         rows = in_progress.begun if check is None or check.has_passed else in_progress.withdrawn
         return {request: tokens for request, tokens in rows.items() if not request.variant.seed}
@@ -270,42 +209,16 @@ class Engine:
         return self._loaded.device.type != "cpu"
 
     @property
-    def _may_fail(self) -> bool:
-        """Whether an operator may be missing or broken here: dense attention on a CPU is not."""
-        return self._decoder is not None and (self._on_gpu or self._path != "dense")
-
-    @property
-    def _path(self) -> str:
-        return self._decoder.path if self._decoder else "modules"
-
-    @property
     def facts(self) -> dict[str, Any]:
         """What a record says of how answers came about."""
-        facts: dict[str, Any] = {"path": self._path, "batch_size": self._batch_size}
-        if self._check:
-            facts["check"] = self._check.facts
-        if self._falls:
-            facts["falls"] = list(self._falls)
-        return facts
+        path = self._path
+        return {"path": path.name, "batch_size": self._batch_size, **path.facts}
 
     def _fall(self, cause: str) -> None:
-        """Go on in a simpler way: without graphs, by dense attention, then by the model's modules.
-
-        What was answered by the former way, and not handed over, is answered again.
-        """
-        assert self._decoder is not None
-        self._has_fallen = True
+        """Go on in a simpler way; what was answered, and not handed over, is answered again."""
         self.let_go()
-        before = self._path
-        if before == "dense":
-            self._decoder = self._check = None
-        else:
-            self._decoder.step_down(cause)
-            if self._check:
-                self._check = Check(self._loaded, greedy=self.decoding.greedy)
+        self._path.fall(cause)
         self._in_progress.withdraw()
-        self._falls.append(f"{before} to {self._path}: {cause}")
-        _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
     def _shrink(self) -> None:
         """Go on with half of the rows; those under way keep their tokens."""
@@ -316,7 +229,8 @@ class Engine:
         _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
 
     def _answer(self, requests: Iterable[Request], placebo: int) -> Iterator[Answer]:
-        """Answer requests, of one numeric placebo or of none."""
+        """Answer requests, of one numeric placebo or of none, as the execution path is now."""
+        path = self._path
         ended, requests = self._ended(requests)
         yield from ended
         if not requests:
@@ -329,38 +243,28 @@ class Engine:
         size = rows_together(batch_size, placebo) if placebo else batch_size
         size = min(size, 2 * len(requests))  # each may need its base answer, and no row more
         drafts = self._drafts if self.decoding.greedy and not placebo else None
-        groups, drafted, waiting = planned(requests, self._in_progress, drafts, placebo, size)
+        plan = planned(requests, self._in_progress, drafts, placebo, size)
         verified = verified_rows(batch_size) if self._on_gpu else batch_size
         allocated = columns if self._on_gpu else 0  # on a CPU slots grow
-        of_verifier = allocated if drafted or waiting else 0
+        of_verifier = allocated if plan.drafted or plan.waiting else 0
         with fast_linear(self._loaded.model), Modules(self._loaded) as modules:
-            forward = self._decoder or modules
             states = self._slots(size, allocated) or ModuleRows(modules)
-            batch = DecodingBatch(states, self.decoding, size, self._check)
-            verifier = Verifier(forward, verified, self._check, of_verifier)
-            while verifier.ready or groups or drafted or len(batch):
-                answers: list[Answer] = []
-                if verifier.ready and batch.free:
-                    batch.join(verifier.take_ready(batch.free))
-                elif entering := self._take(groups, batch):
-                    answers = batch.enter(entering)
-                elif drafted and batch.free:
-                    answers = verifier.verify(drafted)
-                else:
-                    answers = batch.step()
-                for answer in answers:
-                    prompt = answer.request.prompt
-                    if prompt in waiting and answer.request.variant.is_base:
-                        self._drafts[prompt] = answer.token_ids
-                        drafted.append(Drafted(answer.token_ids, waiting.pop(prompt)))
-                yield from answers
+            loop = Loop(
+                plan,
+                DecodingBatch(states, self.decoding, size, path.check),
+                Verifier(path.decoder or modules, verified, path.check, of_verifier),
+                self._in_progress,
+                self._drafts,
+                most_prefilled=PREFILLED if self._on_gpu else PREFILLED_ON_CPU,
+            )
+            yield from loop.answers()
 
     def _slots(self, size: int, columns: int) -> SlotRows | None:
         """Return slots of rows that are decoded; None where the model's modules keep states.
 
         On a GPU they are the last batch's, with the steps that were captured on them.
         """
-        decoder = self._decoder
+        decoder = self._path.decoder
         if decoder is None:
             return None
         if not self._on_gpu:
@@ -389,25 +293,9 @@ class Engine:
                 self._drafts[request.prompt] = answer.token_ids
         return answers, left
 
-    def _take(self, groups: deque[list[Request]], batch: DecodingBatch) -> list[list[Row]]:
-        """Take whole groups from the queue, if enough of the batch is free."""
-        taken = list[list[Row]]()
-        free = batch.free
-        if len(batch) and free < batch.size / _REFILL:
-            return taken
-        tokens = 0
-        most = PREFILLED if self._on_gpu else PREFILLED_ON_CPU
-        while groups and len(groups[0]) <= free:
-            tokens += self._in_progress.text_length(groups[0][0])
-            if taken and tokens > most:
-                break
-            free -= len(groups[0])
-            taken.append([self._in_progress.take(request) for request in groups.popleft()])
-        return taken
-
     def _new_row(self, request: Request) -> Row:
         limit = min(self.decoding.max_new_tokens, self._positions - len(request.prompt))
-        row = Row(request, limit, self._loaded.eos_token_ids)
+        row = Row(request, limit, self._loaded.eos_token_ids, stops=self._stops)
         if not self.decoding.greedy:
             seed = self.decoding.seed
             row.uniforms = uniforms(seed, request.question_id, request.sample, limit)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headsweep.engine.attention import Attention, Segments, Slots
+from headsweep.engine.attention import Attention, Slots
 from headsweep.engine.operators import PLAIN, Operators
+from headsweep.engine.segments import Segments
 from headsweep.engine.weights import Weights
 from headsweep.errors import cause_of
 

@@ -21,9 +21,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headsweep.engine.attention import FixedSegments, Hidden, Segments, Slots
+from headsweep.engine.attention import Hidden, Slots
 from headsweep.engine.operators import Operators, Rotations
 from headsweep.engine.requests import NEAR_TIE
+from headsweep.engine.segments import FixedSegments, Segments
 from headsweep.engine.weights import Weights
 from headsweep.models.loaded import dtype_name
 from headsweep.models.masks import RowMasks

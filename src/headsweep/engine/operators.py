@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from headsweep.engine.attention import Attention, Segments, Slots
+from headsweep.engine.attention import Attention, Slots
+from headsweep.engine.segments import Segments
 
 if TYPE_CHECKING:
     from headsweep.engine.weights import AnyLinear, Layer, Norm

@@ -4,14 +4,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from headsweep.errors import ModelError
 from headsweep.variants import BASE, Variant
 
-StopReason = Literal["eos", "length"]
+if TYPE_CHECKING:
+    from headsweep.engine.stops import Stops
+
+StopReason = Literal["eos", "length", "stop"]
+"""What ends an answer: the model, the limit, or a text before which it ends."""
 
 Prompt = tuple[int, ...]
 
@@ -39,7 +43,7 @@ class Answer:
     """An answer to a request."""
 
     request: Request
-    token_ids: tuple[int, ...]  # without the end of sequence
+    token_ids: tuple[int, ...]  # without the end of sequence, with the text that has ended it
     stop_reason: StopReason
     margin: float  # smallest gap between the best and the second-best logit, the end's included
     accepted: int = 0  # how many of its tokens verification took over from a draft
@@ -54,6 +58,7 @@ class Row:
     ends: tuple[int, ...]  # ids of the tokens that end an answer
     uniforms: np.ndarray = field(default_factory=lambda: np.empty(0))
     """One random number for each new token; none if decoding is greedy."""
+    stops: "Stops | None" = None
     tokens: list[int] = field(default_factory=list)
     resumed: int = 0
     """How many of these, the first, another engine had found."""
@@ -78,19 +83,27 @@ class Row:
         """Take the next token and its gap to the second best; return the answer if it ends."""
         self.margin = min(self.margin, gap)
         ended = token in self.ends
-        if not ended:
-            self.tokens.append(token)
-        if not ended and len(self.tokens) < self.limit:
+        if ended:
+            return self._end("eos")
+        self.tokens.append(token)
+        if self.stopped():
+            return self.answer
+        return self._end("length") if len(self.tokens) >= self.limit else None
+
+    def stopped(self) -> Answer | None:
+        """Return the answer if a text that ends it has just been written."""
+        if self.stops is None or not self.stops.reached(self.tokens):
             return None
-        reason: StopReason = "eos" if ended else "length"
+        return self._end("stop")
+
+    def _end(self, reason: StopReason) -> Answer:
         self.answer = Answer(self.request, tuple(self.tokens), reason, self.margin, self.accepted)
         return self.answer
 
     def extend(self, tokens: Sequence[int], gaps: Sequence[float]) -> Answer | None:
         """Do as `append` for successive tokens, up to the one that ends the answer."""
-        if len(tokens) < self.limit - len(self.tokens) and not any(
-            end in tokens for end in self.ends
-        ):
+        goes_on = len(tokens) < self.limit - len(self.tokens) and self.stops is None
+        if goes_on and not any(end in tokens for end in self.ends):
             self.margin = min(self.margin, *gaps)
             self.tokens += tokens
             return None

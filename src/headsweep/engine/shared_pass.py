@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from headsweep.engine.attention import Hidden, Segments, Slots, States, ranges
+from headsweep.engine.attention import Hidden, Slots, States
 from headsweep.engine.decoder import Changed, Decoder, Joined, Masks, unchanged
 from headsweep.engine.operators import Operators
 from headsweep.engine.requests import Drafted, Row
+from headsweep.engine.segments import Segments, ranges
 
 Pair = tuple[Row, Drafted]  # a row, and the draft that it is verified against
 

@@ -27,8 +27,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from headsweep.engine.attention import Attention, Segments, Slots
+from headsweep.engine.attention import Attention, Slots
 from headsweep.engine.operators import Best, Heads, Hidden, Operators, Rotations
+from headsweep.engine.segments import Segments
 from headsweep.engine.weights import AnyLinear, Layer, Norm
 
 _GATED = 1024  # numbers that a program of `_gate` takes

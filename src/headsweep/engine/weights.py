@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
-from headsweep.engine.rows_at_once import HEAVY
 from headsweep.machine.host import host_memory
 from headsweep.models.geometry import AttentionLayer
 from headsweep.models.loaded import LoadedModel
@@ -38,6 +37,7 @@ _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 
 _SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overhead is smaller
 _ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
+_HEAVY = 1 << 22  # weights of a layer from which a pass's own overhead no longer counts
 _LARGE = 1 << 22  # weights from which on oneDNN is faster without AVX-512, too
 _FEW = 128  # for products of up to so many rows
 
@@ -295,7 +295,7 @@ class Weights:
         """Whether a token's arithmetic costs more than what surrounds it."""
         layer = self.layers[0]
         parts = (layer.qkv, layer.output, layer.gate, layer.up, layer.down)
-        return sum(part.size for part in parts) > HEAVY
+        return sum(part.size for part in parts) > _HEAVY
 
     def _layer(self, layer: Any, heads: AttentionLayer, window: int | None) -> Layer:
         attention = layer.self_attn

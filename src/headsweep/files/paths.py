@@ -6,6 +6,16 @@ finds them. Wildcards in braces are keys (see `headsweep.store.keys`), names fro
 a variant.
 """
 
+from pathlib import Path
+
+import headsweep
+
+SHIPPED = (Path(headsweep.__file__).parent / "shipped/Snakefile").resolve().parent
+"""The folder of the workflow, its profiles and configs.
+
+``headsweep/shipped`` links to them where they lie in a clone; an installed package has copies.
+"""
+
 RESULTS = "results"
 
 # The store, shared by all configs: everything that takes GPU hours or downloads.
@@ -34,7 +44,7 @@ COMPRESSION_JOURNAL = "results/store/.journal/compressed/{subject}/{data}/{arm}/
 
 # A run: everything from grading on. It can be made again from the store, without model or GPU.
 CONFIG = "results/{run}/config.json"
-MODEL_NAMES = "results/{run}/models.json"  # the models' names in the config, by key
+MODEL_SECTIONS = "results/{run}/models.json"  # the models of the config, by key
 COMPARISON = "results/{run}/comparisons/{comparison}.csv"
 MAP = "results/{run}/maps/{map}/{table}.csv"
 MAP_TABLES = ("heads", "layers", "foretold")
@@ -61,5 +71,6 @@ CONTROLS = "results/{run}/controls/{sweep}/{table}.csv"
 AUDIT_TABLE = "results/{run}/audit/{paper}.csv"
 REPORT = "results/{run}/report.html"
 FINDINGS = "results/{run}/findings.txt"
+SO_FAR = "results/{run}/so-far.html"  # the report of a run that is not finished
 LOG = "results/{run}/logs"
 ENGINE_LOG = "results/{run}/logs/engine/{engine}.log"

@@ -74,7 +74,7 @@ def read_plain(path: Path) -> bytes:
         return stream.read()
 
 
-def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_APPEND, mode: int = 0o666) -> int:
+def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_APPEND) -> int:
     """Return the descriptor of a file that is made if it is missing, with its folder.
 
     It may lie in a folder where all may write, and where others may have put anything. It is made
@@ -91,7 +91,7 @@ def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_APPEND, mode: int 
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(path, flags | _FLAGS | os.O_CREAT | os.O_EXCL, mode)
+            descriptor = os.open(path, flags | _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:  # somebody else has just made it
             descriptor = _opened(path, flags)
     return _plain(descriptor, path)

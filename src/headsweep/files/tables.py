@@ -92,9 +92,9 @@ ANSWERS = Table(
     _schema(
         question_id=_TEXT,
         sample=_INT16,  # 0 for greedy decoding
-        token_ids=pa.list_(_INT32),  # eos not included
+        token_ids=pa.list_(_INT32),  # eos not included; a stop's text is, which `text` leaves out
         text=_TEXT,
-        stop_reason=_TEXT,  # "eos" or "length"
+        stop_reason=_TEXT,  # "eos", "length", or "stop"
         margin=_FLOAT32,  # smallest gap between best and second logit
     ),
 )
@@ -120,6 +120,29 @@ ACTIVATIONS = Table(
 )
 """Each head's slice of the input of the output projection, means over tokens; and the norms of what
 the head, and of what its noise placebo, adds to the projection's output: equal but for rounding."""
+
+LOOKS = Table(
+    "results/store/looks/{model}/{decoding}/{questions}/{heads}.parquet",
+    _schema(
+        question_id=_TEXT,
+        variant=_TEXT,
+        before=_TEXT,  # what the prompt has before the question
+        after=_TEXT,  # and after it
+        shared=_INT32,  # tokens of the answer before the first that differs
+        end=_INT32,  # of what was read by then, in characters of prompt and base answer
+        base_token=_TEXT,
+        own_token=_TEXT,
+        base_effect=_FLOAT32,  # of the head on the logit of the base model's token, directly
+        own_effect=_FLOAT32,  # and on that of the variant's token
+        rank=_INT16,  # of the effects' difference, by size, among the layer's heads; from 1
+        starts=pa.list_(_INT32),  # of tokens read most, in characters of prompt and base answer
+        lengths=pa.list_(_INT32),
+        weights=pa.list_(_FLOAT32),  # of their attention, descending
+    ),
+)
+"""What a head reads and writes in the whole model, where the answer without it first differs: a row
+a changed answer. Empty, with `refused` in the metadata, for a model that cannot be looked into.
+Questions whose text the prompt does not have as it stands are left out."""
 
 TEXTS = Table(
     "results/store/texts/{texts}.parquet",

@@ -72,11 +72,6 @@ def usable_gpu_count() -> int | None:
     return int(said) if said.isdecimal() else None
 
 
-def gpu_names() -> list[str]:
-    """Return the names of this machine's GPUs, as `nvidia-smi` has them; none if it is missing."""
-    return output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
-
-
 def output_of(*command: str) -> str:
     """Return what a command prints; nothing if it is missing, fails or hangs."""
     options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": PATIENCE}

@@ -32,7 +32,7 @@ from headsweep.text import percentage, points, short
 
 _CLIP = 0.25  # differences beyond this are drawn as arrows
 _ROWS = 12  # of marks, at most
-_ROOM = 245_000  # characters of images that a page embeds; for further ones it names the file
+_ROOM = 175_000  # characters of images that a page embeds; for further ones it names the file
 
 
 @dataclass

@@ -11,9 +11,8 @@ only outcomes are stored.
 import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,13 @@ from headsweep.config.titles import title
 from headsweep.files import paths
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ANSWERS, QUESTIONS
+from headsweep.page.looks import ShownTexts, add_looks
 from headsweep.results.compression_results import read_results
 from headsweep.results.facts import Source, rows_of
 from headsweep.results.gains import GAINS, HEADS, cells, read_z, shown
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.store.layout import Store
-from headsweep.text import plain, points, visible
+from headsweep.text import plain, points, shared_length, visible
 from headsweep.variants import BASE
 
 _BUDGET = 2_200_000  # characters that a page of 3 MB embeds, over all sweeps
@@ -104,6 +104,8 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     if base:
         base = [base[place] for place in places]
         _add_answers(heads, files, z, base, room - len(script(data)))
+        turned = {name: {*z.loc[z[name] != z[str(BASE)], "question_id"]} for name in files}
+        add_looks(config, name, data, _whole_texts(file_of, z), turned)
     return data
 
 
@@ -221,8 +223,7 @@ def _changed(base: ShownAnswers, pruned: ShownAnswers) -> list[list[Any]]:
     differing = []
     for place, ((before, *_), (after, margin, cut)) in enumerate(zip(base, pruned, strict=True)):
         if before != after:
-            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
-            shared = sum(1 for _ in pairs)
+            shared = shared_length(before, after)
             length = len(after[:shared].encode("utf-16-le")) // 2
             entry = [place, length, after[shared:], margin]
             differing.append([*entry, True] if cut else entry)
@@ -241,6 +242,23 @@ def _questions(file: Path, z: pd.DataFrame, base: ShownAnswers) -> list[list[Any
     for row, (text, margin, cut) in zip(rows, base, strict=False):
         row[3:] = [text, margin, True] if cut else [text, margin]
     return rows
+
+
+def _whole_texts(file_of: Callable[..., Path], z: pd.DataFrame) -> dict[str, ShownTexts]:
+    """Return the questions of Z that are shown whole, by id; none if they are not stored."""
+    if not file_of(QUESTIONS).exists():
+        return {}
+    ids = z["question_id"]
+    asked = read_table(file_of(QUESTIONS), QUESTIONS).set_index("question_id")["question"].loc[ids]
+    table = read_table(file_of(ANSWERS, variant=BASE), ANSWERS, columns=["question_id", "text"])
+    answered = table.set_index("question_id")["text"].loc[ids]
+    texts = map(ShownTexts, range(len(ids)), asked, answered)
+    whole = zip(ids, texts, strict=True)
+    return {
+        name: text
+        for name, text in whole
+        if text.question and max(len(text.question), len(text.answer)) <= _LONGEST
+    }
 
 
 def _cut(text: str) -> str:

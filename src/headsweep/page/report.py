@@ -8,6 +8,8 @@ nothing is fetched.
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
@@ -28,7 +30,7 @@ from headsweep.page.blocks import Block, Picture, as_printed, bounded
 from headsweep.page.sections import first_figure, look_alikes, sections
 from headsweep.results.exhibits import RunFiles
 from headsweep.results.facts import record
-from headsweep.results.verdicts import verdicts
+from headsweep.results.verdicts import ReportVerdict, verdicts
 from headsweep.store.batches import batches
 from headsweep.store.layout import Store
 from headsweep.text import parameters
@@ -76,13 +78,50 @@ def write_report(config: Config) -> None:
     """
     stopwatch = Stopwatch()
     store = Store(config)
+    findings = verdicts(config)
+    page = _rendered(config, config, findings)
+    page_file, findings_file = store.path(paths.REPORT), store.path(paths.FINDINGS)
+    write_text(page_file, page)
+    write_text(findings_file, "".join(f"{finding}\n" for finding in findings))
+    record([findings_file, page_file], stopwatch, RunFiles(config).judged())
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """What the page of a run that is not finished says on top."""
+
+    lead: Sequence[str]
+    """Sentences: what is there, and what is missing."""
+    blocks: Sequence[Block]
+    """What is known of the sweeps that still answer."""
+
+
+def write_so_far(config: Config, finished: Config, so_far: SoFar) -> Path:
+    """Write the report of a run that is not finished, and return its path.
+
+    `finished` has those experiments of the config alone whose tables are all there.
+
+    Raises:
+        TableError: a table that it shows is damaged.
+    """
+    page = Store(config).path(paths.SO_FAR)
+    write_text(page, _rendered(config, finished, verdicts(finished), so_far))
+    return page
+
+
+def _rendered(
+    whole: Config,
+    config: Config,
+    findings: Sequence[ReportVerdict],
+    so_far: SoFar | None = None,
+) -> str:
+    """Return the page of a run: of those experiments of the whole config that `config` has."""
     page_sections = sections(config)
-    printed = as_printed(config)
+    printed = as_printed(config) if config.papers else {}
     unfolded = [section.blocks for section in page_sections]
     folds = chain.from_iterable(section.folds.values() for section in page_sections)
     bounded(chain.from_iterable([*unfolded, *folds, *printed.values()]))
     sweeps = explorer.explored(config)
-    findings = verdicts(config)
     charts = [
         (selector_title, first_figure(config, name))
         for name, selector_title in titles(config, "selectors").items()
@@ -92,12 +131,13 @@ def write_report(config: Config) -> None:
     # Else the first block of all stands beside the verdicts, if it is a picture: tables are wide.
     if not charts and not sweeps and first and isinstance(first[0], Picture):
         hero.append(first.pop(0))
-    page = render(
+    return render(
         "page.html",
         script=asset("page.js"),
         data=explorer.script(sweeps) if sweeps else None,
         config=config,
         title=partial(title, config),
+        so_far=so_far,
         parameters=parameters,
         version=__version__,
         verdicts=[list(alike) for _, alike in groupby(findings, lambda verdict: verdict.answer)],
@@ -113,12 +153,8 @@ def write_report(config: Config) -> None:
         as_printed=printed,
         look_alikes=look_alikes(config),
         versions=_versions(config),
-        settings=json.dumps(config.model_dump(mode="json"), indent=1, ensure_ascii=False),
+        settings=json.dumps(whole.model_dump(mode="json"), indent=1, ensure_ascii=False),
     )
-    page_file, findings_file = store.path(paths.REPORT), store.path(paths.FINDINGS)
-    write_text(page_file, page)
-    write_text(findings_file, "".join(f"{finding}\n" for finding in findings))
-    record([findings_file, page_file], stopwatch, RunFiles(config).judged())
 
 
 def _versions(config: Config) -> dict[str, str]:

@@ -35,7 +35,7 @@ class SectionPlan:
     anchor: str
     title: str
     about: tuple[str, ...]
-    """Parts of the config; the section is there if the run has one of them."""
+    """Keys of the config; the section is there if the run has one of them."""
     lead: str = ""
     """Its first sentence."""
     add: Callable[[Config, Section], None] | None = None
@@ -277,7 +277,7 @@ PAGE_SECTIONS = [
         families,
     ),
     SectionPlan("compression", "Can heads go for good?", ("compressions",), add=compression),
-    SectionPlan("published", "Do the papers' numbers hold?", ("run",), add=published),
+    SectionPlan("published", "Do the papers' numbers hold?", ("papers",), add=published),
     SectionPlan("trust", "How far to trust this; how to run it again", ("run",)),
 ]
 """The sections, in the order of the page."""

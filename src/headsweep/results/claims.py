@@ -1,10 +1,9 @@
 """Which claims of the papers hold, in their own tables and in a run.
 
-A claim is a row of ``*_claims.csv``. If one number decides the claim, the row names it: the rows of
-a table that it is about (``table`` and ``filter``), the ``column``, the value stated, in percent,
-and its ``kind``, which names the judge. Other claims have a judge of their own
-(`headsweep.results.judges` and `headsweep.results.compression_judges`). A claim without either is
-counted, but not judged.
+A claim is a row of ``*_claims.csv``: its words, where they stand, its kind, and the numbers that it
+states, in percent. Its kind names the judge (`KINDS`); a claim without one is counted, but not
+judged. Claims that one column of numbers decides are judged here: by the rows that they are about
+(``table`` and ``filter``), the ``column`` and the value ``stated``.
 
 The tables of the papers' numbers and those of a run have the same form. Numbers are fractions.
 ``of`` names what a row is about, in the same words for the paper and for the run. A column may have
@@ -13,18 +12,17 @@ an interval beside it (``_low``, ``_high``).
 
 from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headsweep.config import Config
-from headsweep.results import compression_judges
+from headsweep.results import compression_judges, judges
 from headsweep.results import published as papers
-from headsweep.results.compression_evidence import of_run, printed
-from headsweep.results.evidence import NO_RULES, Rules, evidence
+from headsweep.results.evidence import NO_RULES, evidence
 from headsweep.results.facts import read_csv, rows_of, widened
-from headsweep.results.judges import JUDGES, OPEN, Evidence, Judge, Judgement
+from headsweep.results.judges import OPEN, Evidence, Judge, Judgement
 from headsweep.statistics.intervals import Estimate
 from headsweep.text import percent, with_interval
 
@@ -59,15 +57,6 @@ _CLAIM = ["claim", "value", "where", "kind", "table", "filter", "column", "state
 Tables = Mapping[str, pd.DataFrame]
 
 
-class ClaimVerdicts(NamedTuple):
-    """What is said of a claim by the paper's own numbers, and by the run's."""
-
-    of_paper: Judgement
-    of_run: Mapping[Rules, Judgement]
-    """By prompt and grading rules; `NO_RULES` where the run measured nothing, or they do not
-    matter."""
-
-
 def claims(config: Config, published: Path) -> pd.DataFrame:
     """Judge the papers' claims by a folder of their own tables and by a run: columns `COLUMNS`.
 
@@ -77,54 +66,33 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
     Raises:
         TableError: a table is missing or damaged.
     """
-    evidence_by_rules = evidence(config, published)
-    of_paper = evidence_by_rules[NO_RULES]
-    measured = {rules: made for rules, made in evidence_by_rules.items() if rules != NO_RULES}
-    printed_compressions = printed(papers.conditions(published))
-    run_compressions = of_run(config)
+    of_paper, of_run = evidence(config, published)
     rows: list[dict[str, Any]] = []
     for paper, file in papers.CLAIM_FILES.items():
         for claim in rows_of(read_csv(published / file, _CLAIM)):
             about = {"paper": paper} | {name: getattr(claim, name) for name in _CLAIM[:3]}
-            if claim.claim in JUDGES:
-                verdicts = _by_evidence(JUDGES[claim.claim], of_paper, measured)
-            elif claim.claim in compression_judges.JUDGES:
-                decide = compression_judges.JUDGES[claim.claim]
-                theirs = compression_judges.judged(decide, printed_compressions) or UNMEASURED
-                ours = compression_judges.judged(decide, run_compressions) or UNMEASURED
-                verdicts = ClaimVerdicts(theirs, {NO_RULES: ours})
-            elif not pd.isna(claim.kind):
-                about["stated"] = claim.stated / (1 if claim.kind == "no later" else 100)
-                verdicts = _by_numbers(claim, of_paper, measured)
-            else:
-                verdicts = ClaimVerdicts(UNDECIDED, {NO_RULES: UNDECIDED})
-            about |= verdicts.of_paper.columns("published")
-            for (prompt, grading), judgement in verdicts.of_run.items():
+            theirs = UNDECIDED
+            ours = {NO_RULES: UNDECIDED}
+            if not pd.isna(claim.kind):
+                decide = KINDS[claim.kind]
+                theirs = decide(claim, of_paper) or UNMEASURED
+                judged = {rules: decide(claim, found) for rules, found in of_run.items()}
+                ours = {rules: judgement for rules, judgement in judged.items() if judgement}
+            if claim.kind in BY_NUMBERS:
+                about["stated"] = float(claim.stated) / (1 if claim.kind == "no later" else 100)
+            about |= theirs.columns("published")
+            for (prompt, grading), judgement in (ours or {NO_RULES: UNMEASURED}).items():
                 of_rules = {"prompt": prompt, "grading": grading, **judgement.columns("run")}
                 rows.append(about | of_rules)
     return pd.DataFrame(rows).reindex(columns=COLUMNS)
 
 
-def _by_evidence(decide: Judge, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> ClaimVerdicts:
-    """Return what a judge says of a claim by the paper's numbers, and by the run's."""
-    ours: dict[Rules, Judgement] = {}
-    for rules, evidence_of_rules in of_run.items():
-        judgement = decide(evidence_of_rules)
-        if judgement is not None:
-            ours[rules] = judgement
-    return ClaimVerdicts(decide(paper) or UNMEASURED, ours or {NO_RULES: UNMEASURED})
-
-
-def _by_numbers(claim: Any, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> ClaimVerdicts:
-    """Return what one column of numbers says of a claim: the paper's, and the run's."""
-    printed_rows = _rows_about(paper.tables, claim)
-    subjects = set(printed_rows["of"])
-    ours: dict[Rules, Judgement] = {}
-    for rules, evidence_of_rules in of_run.items():
-        measured_rows = _rows_about(evidence_of_rules.tables, claim)
-        if len(measured_rows):
-            ours[rules] = judge(claim, measured_rows, subjects)
-    return ClaimVerdicts(judge(claim, printed_rows), ours or {NO_RULES: UNMEASURED})
+def _by_numbers(claim: Any, evidence: Evidence) -> Judgement | None:
+    """Judge a claim by one column of numbers."""
+    rows = _rows_about(evidence.tables, claim)
+    if rows.empty:
+        return None
+    return judge(claim, rows, set(_rows_about(evidence.beside, claim)["of"]))
 
 
 def _rows_about(tables: Tables, claim: Any) -> pd.DataFrame:
@@ -142,7 +110,7 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Jud
     if rows.empty:
         return UNMEASURED
     shown, refuted = _sides(claim, rows)
-    needed = claim.stated / 100 if claim.kind == "share" else 1.0
+    needed = float(claim.stated) / 100 if claim.kind == "share" else 1.0
     least = shown.mean()
     possible = 1 - refuted.mean()
     word = OPEN
@@ -156,7 +124,7 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Jud
     match claim.kind:
         case "share":
             number = Estimate(least, least, possible)
-            why = f"{counted}; taken: at least {claim.stated:g}%"
+            why = f"{counted}; taken: at least {float(claim.stated):g}%"
         case "no later":
             number = largest
             why = counted
@@ -167,8 +135,8 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Jud
                 why += f" at most; {counted}"
     lacking = ", ".join(sorted(wanted - set(rows["of"])))
     if lacking and needed == 1 and word != "fails":
-        return Judgement.by(OPEN, f"nothing on {lacking}; {why}", number)
-    return Judgement.by(word, why, number)
+        return Judgement(OPEN, f"nothing on {lacking}; {why}", number)
+    return Judgement(word, why, number)
 
 
 def _with_numbers(rows: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -210,7 +178,7 @@ def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     high = rows["high"]
     measured = int((~rows["exact"]).sum())
     least, most = widened(low, high, max(1, measured))
-    stated = claim.stated / 100
+    stated = float(claim.stated) / 100
     slack = 0.0 if pd.isna(claim.tolerance) else claim.tolerance / 100
     match claim.kind:
         case "states":
@@ -222,5 +190,15 @@ def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
         case "share":
             return low > -slack, high <= -slack
         case _:  # the N of the largest lead, and the lead
-            early = (high <= claim.stated) & (rows["lead_low"] > 0)
-            return early, (low > claim.stated) | (rows["lead_high"] < 0)
+            latest = float(claim.stated)
+            early = (high <= latest) & (rows["lead_low"] > 0)
+            return early, (low > latest) | (rows["lead_high"] < 0)
+
+
+BY_NUMBERS = ("states", "at most", "share", "no later")
+KINDS: Mapping[str, Judge] = {
+    **dict.fromkeys(BY_NUMBERS, _by_numbers),
+    **judges.JUDGES,
+    **compression_judges.JUDGES,
+}
+"""The judge of each kind of claim."""

@@ -1,5 +1,9 @@
 """The evidence on the second paper's claims: its own tables and a run's, in the same columns."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -7,10 +11,12 @@ from headsweep.config import Config
 from headsweep.config.experiments import METHOD
 from headsweep.config.titles import titles
 from headsweep.files import paths
-from headsweep.results.compression_judges import BASE, MATH, Compressed
 from headsweep.results.exhibits import JUDGED_TABLES
 from headsweep.results.facts import Source
 from headsweep.results.published import DATA, published_solver
+
+BASE, MATH = "ATHENA-base", "Math23k"
+"""Solver and data of the paper's Tables 3 and 4, as it names them."""
 
 _MEASURED = {
     "published_baseline": "baseline",
@@ -22,6 +28,27 @@ _MEASURED = {
     "published_memory": "weight_removed",
 }
 """A run's names of what the paper prints."""
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """One compression, measured or printed."""
+
+    title: str
+    condition: tuple[str, str] | None
+    """The paper's names of solver and data, if it is the paper's; of a compression that differs in
+    either there is none."""
+    tables: Mapping[str, pd.DataFrame]
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is what the paper's Tables 3 and 4 are of."""
+        return self.condition == (BASE, MATH)
+
+    def rows(self, claim: Any) -> pd.DataFrame:
+        """Return the rows that a claim is about."""
+        table = self.tables[claim.table]
+        return table if pd.isna(claim.filter) else table.query(claim.filter)
 
 
 def of_run(config: Config) -> list[Compressed]:

@@ -1,4 +1,4 @@
-"""The evidence on the SPRINT paper's claims, of its tables and a run, by prompt and grading."""
+"""The evidence on the papers' claims, of their tables and of a run, by prompt and grading."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from headsweep.config import Config
 from headsweep.experiments.sprint.evaluation import DIVERSITY_COLUMNS, PAIRED_COLUMNS
 from headsweep.experiments.sprint.methods import SPRINT, is_baseline, is_sampling
 from headsweep.files import paths
-from headsweep.results import excess, judges
+from headsweep.results import compression_evidence, excess, judges
 from headsweep.results import published as papers
 from headsweep.results.excess import EASY, HARD, Excess, Statistic
 from headsweep.results.facts import Source, rows_of
@@ -23,7 +23,7 @@ from headsweep.store.batches import placebos
 
 Rules = tuple[str, str]
 NO_RULES: Rules = ("", "")
-"""Prompt and grading rules; both are empty for the papers' own numbers."""
+"""Prompt and grading rules; both are empty where they do not matter."""
 
 _SELECTOR = "Qwen2.5-Math-1.5B-Instruct"  # the model of the paper's selector
 _CELL = ["model", "layer", "subject"]
@@ -43,8 +43,8 @@ def _counted(subjects: Iterable[str]) -> dict[str, Statistic]:
     return {name: count for name, count in _COUNTED.items() if name != judges.SUBJECTS or there}
 
 
-def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
-    """Return what is known of the claims, by rules.
+def evidence(config: Config, published: Path) -> tuple[Evidence, dict[Rules, Evidence]]:
+    """Return what is known of the claims by the papers, and by the run, by rules.
 
     If two sweeps of a model measured the same cell under the same rules, the first one counts.
 
@@ -54,9 +54,14 @@ def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
     table = papers.head_pruning(published)
     base = table[table["head"].isna()][[*_CELL, "accuracy"]].rename(columns={"accuracy": "base"})
     printed = table.dropna(subset="head").merge(base, on=_CELL)
-    tables_of_paper = _of_heads(printed) | {"sizes": _sizes(papers.conditions(published))}
-    of_paper = Evidence(_printed(table, config.seed), tables_of_paper, printed=True)
-    evidence_of_rules = {NO_RULES: of_paper}
+    conditions = papers.conditions(published)
+    of_paper = Evidence(
+        _printed(table, config.seed),
+        _of_heads(printed) | {"sizes": _sizes(conditions)},
+        compression_evidence.printed(conditions),
+        printed=True,
+    )
+    of_run: dict[Rules, Evidence] = {}
     for rules, sweeps in _sweeps(config).items():
         parts = [_cells(config, sweep, table) for sweep in sweeps]
         measured = pd.concat(parts).drop_duplicates([*_CELL, "head"])
@@ -65,11 +70,13 @@ def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
                 str(papers.published_name(model)): model.heads for model in config.models.values()
             }
             of_heads = _of_heads(measured, heads)
-            evidence_of_rules[rules] = Evidence(_measured(config, sweeps, table), of_heads)
+            of_run[rules] = Evidence(_measured(config, sweeps, table), of_heads)
     for rules, tables in _of_selectors(config).items():
-        found = evidence_of_rules.get(rules, Evidence())
-        evidence_of_rules[rules] = replace(found, tables={**found.tables, **tables})
-    return evidence_of_rules
+        found = of_run.get(rules, Evidence())
+        of_run[rules] = replace(found, tables={**found.tables, **tables})
+    of_run[NO_RULES] = Evidence(compressions=compression_evidence.of_run(config))
+    beside = of_paper.tables
+    return of_paper, {rules: replace(found, beside=beside) for rules, found in of_run.items()}
 
 
 def _sizes(conditions: pd.DataFrame) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 
 from headsweep.statistics import TAILS
 from headsweep.statistics.contested import heads_by_chance
+from headsweep.statistics.intervals import Estimate
 from headsweep.statistics.selection import fair_signs
 from headsweep.variants import BASE
 
@@ -50,6 +51,11 @@ class Excess(NamedTuple):
     highest."""
     lowest: _Draws
     """Likewise, by the one that reaches lowest; the same, where there is only one."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """The excess with its interval."""
+        return Estimate(self.value, self.low, self.high)
 
 
 def interval_around(value: float, highest: _Draws, lowest: _Draws) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from headsweep.files import paths
 from headsweep.files.tables import ACCURACY, CURVES, POSITIONS, STUDY_OUTCOMES, FileKind
 from headsweep.store.batches import pool
 from headsweep.store.layout import Store
+from headsweep.store.looks import looked_into, looks_file
 
 Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
@@ -293,12 +294,15 @@ class RunFiles:
         """Return all files that the run's report shows."""
         config = self.config
         fill = self.store.fill
-        files = [fill(paths.AUDIT_TABLE, paper=name) for name in AUDIT_TABLES]
-        files.append(fill(paths.CLAIMS))
+        files = []
+        if config.papers:
+            files += [fill(paths.AUDIT_TABLE, paper=name) for name in AUDIT_TABLES]
+            files.append(fill(paths.CLAIMS))
         files += self.judged()
         for name in config.sweeps:
             files.append(fill(paths.TABLE, sweep=name, suffix="csv"))
             files += [fill(paths.CONTROLS, sweep=name, table=table) for table in CONTROL_TABLES]
+        files += [str(looks_file(config, name)) for name in looked_into(config)]
         for name in config.selectors:
             files += [fill(template, selector=name) for template in SELECTOR_FILES]
         for name in config.maps:

@@ -1,18 +1,20 @@
-"""Judges of the SPRINT paper's claims that more than one number decides, by the claim's words.
+"""Judges of the SPRINT paper's claims that more than one number decides, by kind.
 
 A claim about gains holds only beyond what placebos, or else chance, give: a rule that noise
 satisfies is no judge (`headsweep.results.excess`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from headsweep.results.compression_evidence import Compressed
 from headsweep.results.excess import Excess, interval_around
 from headsweep.results.published import EXHIBITS
+from headsweep.statistics.intervals import Estimate
 from headsweep.text import percent, points
 
 OPEN = "cannot be judged"
@@ -22,34 +24,31 @@ CONTRAST, SUBJECTS, FIGURE = "contrast", "subjects", "figure"
 """What is counted of a model's heads: see `headsweep.results.excess`; the last is `INCREASED` of
 the layer of Figure 5."""
 
-_OVERHEAD = 0.01  # share of a sampled answer's cost that still counts as none
+_TOLD = {
+    HARMLESS: "of heads and subjects lose nothing",
+    INCREASED: "of heads and subjects gain",
+    FIGURE: "of the heads and subjects of layer 21 gain",
+    CONTRAST: "at levels 4 and 5 than at 1 and 2",
+    SUBJECTS: "in these subjects than in the others",
+}
 
 
 class Judgement(NamedTuple):
-    """What is said of a claim, why, and the number that decides it, with its interval."""
+    """What is said of a claim, why, and the number that decides it, if one does."""
 
     word: str
     why: str
-    value: float = np.nan
-    low: float = np.nan
-    high: float = np.nan
-
-    @classmethod
-    def by(cls, word: str, why: str, number: tuple[float, float, float] | None) -> "Judgement":
-        """Return a judgement with its number (value, low, high), if one decides it."""
-        if number is None:
-            return cls(word, why)
-        value, low, high = number
-        return cls(word, why, value, low, high)
+    number: Estimate | None = None
 
     def columns(self, prefix: str) -> dict[str, Any]:
         """Return it as columns of a table: the word, and the others with their name behind."""
+        value, low, high = self.number or (np.nan, np.nan, np.nan)
         return {
             prefix: self.word,
             f"{prefix}_why": self.why,
-            f"{prefix}_value": self.value,
-            f"{prefix}_low": self.low,
-            f"{prefix}_high": self.high,
+            f"{prefix}_value": value,
+            f"{prefix}_low": low,
+            f"{prefix}_high": high,
         }
 
 
@@ -61,8 +60,11 @@ class Evidence:
     """By model, as the paper calls it, and by what is counted."""
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     """Those that `headsweep.results.claims.judge` is given rows of, and ``overhead``."""
+    compressions: Sequence[Compressed] = ()
     printed: bool = False
     """Whether these are the paper's own numbers."""
+    beside: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    """The paper's own tables, beside a run's: what a claim is about stands in them."""
 
     def of(self, counted: str) -> dict[str, Excess]:
         """Return what is counted, by model, where it is known."""
@@ -72,13 +74,14 @@ class Evidence:
         return {model: excess for model, excess in counted_of_model.items() if excess is not None}
 
 
-Judge = Callable[[Evidence], Judgement | None]
-"""Returns None where nothing was measured of the claim."""
+Judge = Callable[[Any, Evidence], Judgement | None]
+"""Judges a claim, a row of the papers' tables of claims; returns None where nothing was measured of
+it."""
 
 
-def sign_of(low: float, high: float) -> str:
+def sign_of(number: Estimate) -> str:
     """Return whether a claim that a number is above zero holds, by its interval."""
-    return "holds" if low > 0 else "fails" if high < 0 else OPEN
+    return "holds" if number.low > 0 else "fails" if number.high < 0 else OPEN
 
 
 def _pooled(excess_of_model: Mapping[str, Excess]) -> Excess:
@@ -95,49 +98,43 @@ def _pooled(excess_of_model: Mapping[str, Excess]) -> Excess:
     return Excess(of_heads, value, low, high, against, highest, lowest)
 
 
-def _more_often(counted: str, told: str, stated: float) -> Judge:
-    """Return the judge of a claim that something is true of a share of the heads and subjects.
+def _more_often(claim: Any, evidence: Evidence) -> Judgement | None:
+    """Judge: something is true of a share of the heads and subjects.
 
     It holds where the share is as large as stated, and larger than without an effect; it fails
     where the share is smaller.
     """
-
-    def judge(evidence: Evidence) -> Judgement | None:
-        if not (excess_of_model := evidence.of(counted)):
-            return None
-        whole = _pooled(excess_of_model)
-        why = f"{percent(whole.of_heads)} {told}; taken: at least {percent(stated)}, and more than "
-        why += f"{whole.against}, which it exceeds by {_shown(whole)}"
-        # A measured share varies by as much as without an effect.
-        certain = whole.of_heads - (0 if evidence.printed else whole.value - whole.low)
-        possible = whole.of_heads + (0 if evidence.printed else whole.high - whole.value)
-        holds = certain >= stated and whole.low > 0
-        word = "holds" if holds else "fails" if possible < stated else OPEN
-        return Judgement(word, why, whole.value, whole.low, whole.high)
-
-    return judge
+    excess_of_model = evidence.of(claim.column)
+    if not excess_of_model:
+        return None
+    stated = float(claim.stated) / 100
+    whole = _pooled(excess_of_model)
+    why = f"{percent(whole.of_heads)} {_TOLD[claim.column]}; taken: at least {percent(stated)}, "
+    why += f"and more than {whole.against}, which it exceeds by {_shown(whole)}"
+    # A measured share varies by as much as without an effect.
+    certain = whole.of_heads - (0 if evidence.printed else whole.value - whole.low)
+    possible = whole.of_heads + (0 if evidence.printed else whole.high - whole.value)
+    holds = certain >= stated and whole.low > 0
+    word = "holds" if holds else "fails" if possible < stated else OPEN
+    return Judgement(word, why, whole.estimate)
 
 
-def _contrasts(counted: str, told: str) -> Judge:
-    """Return the judge of a claim that some questions gain more than others, beyond chance."""
-
-    def judge(evidence: Evidence) -> Judgement | None:
-        if not (excess_of_model := evidence.of(counted)):
-            return None
-        whole = _pooled(excess_of_model)
-        why = f"the best head of a layer gains {points(whole.of_heads)} points more {told}; beyond "
-        why += f"{whole.against} {_shown(whole)}"
-        word = sign_of(whole.low, whole.high)
-        return Judgement(word, why, whole.value, whole.low, whole.high)
-
-    return judge
+def _particularly(claim: Any, evidence: Evidence) -> Judgement | None:
+    """Judge: some questions gain more than others, beyond chance."""
+    excess_of_model = evidence.of(claim.column)
+    if not excess_of_model:
+        return None
+    whole = _pooled(excess_of_model)
+    why = f"the best head of a layer gains {points(whole.of_heads)} points more "
+    why += f"{_TOLD[claim.column]}; beyond {whole.against} {_shown(whole)}"
+    return Judgement(sign_of(whole.estimate), why, whole.estimate)
 
 
-def _shown(excess: Excess) -> str:
-    return f"{points(excess.value)} points ({points(excess.low)} to {points(excess.high)})"
+def _shown(number: Excess | Estimate) -> str:
+    return f"{points(number.value)} points ({points(number.low)} to {points(number.high)})"
 
 
-def _consistently(evidence: Evidence) -> Judgement | None:
+def _consistently(_: Any, evidence: Evidence) -> Judgement | None:
     pairs = evidence.tables.get("pairs")
     excess_of_model = evidence.of(BEST)
     if pairs is None:
@@ -145,19 +142,19 @@ def _consistently(evidence: Evidence) -> Judgement | None:
     most = pairs["gain_high"].fillna(pairs["gain"])
     without = int((most <= 0).sum())
     whole = _pooled(excess_of_model) if excess_of_model else None
-    number = (whole.value, whole.low, whole.high) if whole else None
+    number = whole.estimate if whole else None
     why = f"{without} of {len(pairs)} pairs have no head with a gain"
     why += f"; beyond {whole.against} {_shown(whole)}" if whole else ""
     lacking = ", ".join(sorted(set(EXHIBITS) - set(excess_of_model)))
     if without:
-        return Judgement.by("fails", why, number)
+        return Judgement("fails", why, number)
     beyond = all(excess.low > 0 for excess in excess_of_model.values())
     complete = not pairs["gain_high"].notna().any() and not lacking
     why = f"nothing on {lacking}; {why}" if lacking else why
-    return Judgement.by("holds" if beyond and complete else OPEN, why, number)
+    return Judgement("holds" if beyond and complete else OPEN, why, number)
 
 
-def _medians(evidence: Evidence) -> Judgement | None:
+def _medians(_: Any, evidence: Evidence) -> Judgement | None:
     excess_of_model = evidence.of(MEDIAN)
     if not excess_of_model:
         return None
@@ -174,15 +171,15 @@ def _medians(evidence: Evidence) -> Judgement | None:
             )
             leads.append((plain, lead, *ends))
     plain, _, low, high = np.transpose(leads)
-    least = leads[int(np.argmin(low))][1:]
+    least = Estimate(*leads[int(np.argmin(low))][1:])
     why = f"the least of {len(leads)} leads, beyond {excess_of_model[math].against}, "
-    why += f"{points(least[0])} points ({points(least[1])} to {points(least[2])})"
+    why += _shown(least)
     refuted = (plain <= 0).any() if evidence.printed else (high < 0).any()
     word = "fails" if refuted else "holds" if (low > 0).all() else OPEN
-    return Judgement.by(word, why, least)
+    return Judgement(word, why, least)
 
 
-def _overhead(evidence: Evidence) -> Judgement | None:
+def _overhead(claim: Any, evidence: Evidence) -> Judgement | None:
     table = evidence.tables.get("overhead")
     if table is None:
         return None
@@ -190,28 +187,18 @@ def _overhead(evidence: Evidence) -> Judgement | None:
     share = float(most["overhead"])
     why = f"{percent(share)} more computed at most, N = {most['n']:g}, against {most['method']}"
     why += "; to embed a question and to rank heads is not counted"
-    return Judgement("holds" if share <= _OVERHEAD else "fails", why, share)
+    return Judgement(
+        "holds" if share <= float(claim.stated) / 100 else "fails",
+        why,
+        Estimate(share, np.nan, np.nan),
+    )
 
 
 JUDGES: Mapping[str, Judge] = {
-    "gains arise particularly on challenging tasks": _contrasts(
-        CONTRAST, "at levels 4 and 5 than at 1 and 2"
-    ),
-    "gains are large particularly in Counting & Probability and Geometry": _contrasts(
-        SUBJECTS, "in these subjects than in the others"
-    ),
-    "head pruning consistently produces positive gains for all evaluated models": _consistently,
-    "specialised math models show higher median gains, general-purpose models more modest gains": (
-        _medians
-    ),
-    "pruning individual heads often does not reduce accuracy": _more_often(
-        HARMLESS, "of heads and subjects lose nothing", 0.5
-    ),
-    "pruning individual heads in many cases increases accuracy": _more_often(
-        INCREASED, "of heads and subjects gain", 0.25
-    ),
-    "Figure 5: pruning a head mostly leads to improvement in accuracy at 1": _more_often(
-        FIGURE, "of the heads and subjects of layer 21 gain", 0.501
-    ),
-    "inference-time overhead": _overhead,
+    "more often": _more_often,
+    "particularly": _particularly,
+    "consistently": _consistently,
+    "medians": _medians,
+    "overhead": _overhead,
 }
+"""By kind."""

@@ -1,5 +1,6 @@
 """A finished run as Python objects: `headsweep.load("results/demo")`."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,30 +21,57 @@ from headsweep.store.layout import Store, check_version
 CONFIG = Path(paths.CONFIG).name
 """The file that makes a folder a run's."""
 
+_NAMED = 8  # runs that a message names
+
 
 def find(given: str) -> Path:
-    """Return a run's folder, given that or its name under results/.
+    """Return a run's folder, given that, its name under results/, or a folder that holds one run.
 
     Raises:
-        ConfigError: there is no such run.
+        ConfigError: there is no such run, or the folder holds several.
     """
-    for folder in (Path(given), Path(paths.RESULTS) / given):
-        if (folder / CONFIG).is_file():
+    match _found(given):
+        case [folder]:
             if not folder.name or ".." in folder.parts:
                 folder = folder.resolve()  # the store is found by the names above it
             check_version(folder.absolute().parent.parent)
             return folder
-    runs = sorted(file.parent.name for file in Path(paths.RESULTS).glob(f"*/{CONFIG}"))
+        case [_, *_] as several:
+            raise ConfigError(f"{given!r} holds several runs; name one: {_listed(several)}")
+    here = runs(Path())
+    choice = f"name one: {_listed(here)}" if here else f"there is none in {Path.cwd()}"
     raise ConfigError(
-        f"{given!r} is not a run: neither it nor {folder} is a folder with a {CONFIG}; "
-        f"give a run's folder, or its name under {paths.RESULTS}/: {', '.join(runs) or 'none'}"
+        f"{given!r} is not a run: neither it nor {Path(paths.RESULTS, given)} is a folder with a "
+        f"{CONFIG}, or holds one in {paths.RESULTS}/; {choice}"
     )
+
+
+def runs(folder: Path) -> list[Path]:
+    """Return the folders of the runs that lie in a folder's results/, or in it if it is that."""
+    if folder.resolve().name != paths.RESULTS:
+        folder /= paths.RESULTS
+    return sorted(file.parent for file in folder.glob(f"*/{CONFIG}"))
 
 
 def is_foreign(given: str) -> bool:
     """Return whether a file or folder is there, and no run where `find` looks for one."""
-    runs = (Path(given), Path(paths.RESULTS) / given)
-    return Path(given).exists() and not any((run / CONFIG).is_file() for run in runs)
+    return Path(given).exists() and not _found(given)
+
+
+def _found(given: str) -> list[Path]:
+    """Return the runs that a text names, of which there should be one."""
+    for folder in (Path(given), Path(paths.RESULTS, given)):
+        is_export = (folder / paths.RESULTS).is_dir()  # its config is not in a run's folder
+        found = [folder] if (folder / CONFIG).is_file() and not is_export else runs(folder)
+        if found:
+            return found
+    return []
+
+
+def _listed(folders: Sequence[Path]) -> str:
+    """Return the first of some folders, and how many more there are."""
+    more = len(folders) - _NAMED
+    return ", ".join(map(str, folders[:_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 class Run:
@@ -53,7 +81,8 @@ class Run:
     out where there is only one.
 
     Args:
-        folder: the run's own, such as ``results/demo``, with the store beside it; or its name.
+        folder: the run's own, such as ``results/demo``, with the store beside it; its name; or the
+            folder around its ``results``, if that holds no other run.
 
     Raises:
         ConfigError: there is no such run.

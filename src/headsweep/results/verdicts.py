@@ -61,7 +61,8 @@ def verdicts(config: Config) -> list[ReportVerdict]:
         told.append(_question(shuffled))
     told += [_families(config, family) for family in found.head_families(config)]
     told += [_compression(config, compressed) for compressed in found.compressions(config)]
-    told.append(_published(found.published_gains(config)))
+    if config.papers:
+        told.append(_published(found.published_gains(config)))
     return told
 
 

@@ -82,6 +82,12 @@ def split_key(config: Config, name: str, **size: int | None) -> str:
     return _named(f"{section.benchmark}-{section.split}", {**facts, **size})
 
 
+def model_identity(config: Config, name: str) -> dict[str, Any]:
+    """Return what tells a model from others, however it is run: its source and its revision."""
+    kept = _without_place(config.models[name], lambda section: section.model_dump(mode="json"))
+    return {setting: kept[setting] for setting in ("source", "revision") if setting in kept}
+
+
 def source_key(config: Config, name: str) -> str:
     """Return the key of a split's file; a generated split's key includes the set's size."""
     section = config.questions[name]
@@ -145,7 +151,7 @@ def _deciding(config: Config, kind: str, name: str, values: _Values) -> dict[str
         case "decodings":
             if section.greedy:
                 idle |= {"seed"}
-            if section.prompt != "default":
+            if section.prompt != "default" or section.template is not None:
                 idle |= {"system"}
         case "problems":
             if not section.generated:

@@ -92,15 +92,17 @@ def mark_version(root: Path = Path()) -> None:
 def write_config(config: Config) -> None:
     """Write a resolved config where the jobs of its run read it.
 
-    Beside it stand the names of its models by key: a job that finds an engine at work does not
-    take the time to compute keys.
+    Beside it stand its models by key: a job that finds an engine at work does not take the time to
+    read a config and compute keys.
     """
     store = Store(config)
     file = store.path(paths.CONFIG)
-    names = store.path(paths.MODEL_NAMES)
-    write_json(file, config.model_dump(mode="json"))
-    write_json(names, {store.key("model", name): name for name in config.models})
-    write_record(file, Stopwatch(), {}, together=[names])
+    models = store.path(paths.MODEL_SECTIONS)
+    values = config.model_dump(mode="json")
+    write_json(file, values)
+    sections = {store.key("model", name): section for name, section in values["models"].items()}
+    write_json(models, sections)
+    write_record(file, Stopwatch(), {}, together=[models])
 
 
 def other_users() -> list[Path]:

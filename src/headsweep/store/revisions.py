@@ -19,7 +19,6 @@ from headsweep.files.plain_files import expanded, read_plain
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
 from headsweep.store.chosen_heads import with_chosen_heads
-from headsweep.store.pilot_settings import with_piloted_settings
 
 _DATASET = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -32,9 +31,8 @@ def resolve(config: Config) -> Config:
 
     Hub: the pinned commit hash. Benchmark or GGUF file: its sha256. Folder of a model or embedder:
     its fingerprint. A stated revision stays, even if the file is gone; `check_revision` compares it
-    with the files. So resolving twice changes nothing. Models whose software is not stated have
-    what a pilot of the run has chosen. Sweeps that take heads from a map or another sweep have them
-    filled in, or are left out until the run has made its table.
+    with the files. So resolving twice changes nothing. Sweeps that take heads from a map or
+    another sweep have them filled in, or are left out until the run has made its table.
 
     Raises:
         ConfigError: something on the hub is not pinned to a commit hash.
@@ -53,7 +51,7 @@ def resolve(config: Config) -> Config:
         if solver.encoder.source is not None:
             encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
             sections["solvers"][name] = solver.model_copy(update={"encoder": encoder})
-    return with_chosen_heads(with_piloted_settings(config.model_copy(update=sections)))
+    return with_chosen_heads(config.model_copy(update=sections))
 
 
 def check_revision(where: str, section: Input) -> Path | None:

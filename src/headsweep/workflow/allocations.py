@@ -1,11 +1,11 @@
 """What jobs request of a cluster: GPUs, main memory and minutes, from their estimated cost."""
 
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression
+from headsweep.files import paths
 from headsweep.machine.host import host_memory
 from headsweep.machine.processors import CORE, GPU, card_of, is_on_gpu
 from headsweep.models.footprint import (
@@ -22,7 +22,7 @@ from headsweep.workflow import cost
 from headsweep.workflow.assumptions import LENGTHS
 from headsweep.workflow.memory import scoring_memory, training_memory
 
-PROFILE = Path("workflow/profiles/slurm/config.yaml")
+PROFILE = paths.SHIPPED / "workflow/profiles/slurm/config.yaml"
 UNNAMED = "CHANGE-ME"
 """What the profile has for a cluster's partition and account until somebody names them."""
 

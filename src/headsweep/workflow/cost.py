@@ -102,7 +102,7 @@ def split_size(questions: Questions) -> int | None:
 
 def question_count(questions: Questions) -> int:
     """Return how many questions a set has, as far as the config or the user's own file tells."""
-    return questions.n or split_count(questions)
+    return questions.n or max(1, split_count(questions) - len(questions.leave_out))
 
 
 def split_count(questions: Questions) -> int:

@@ -138,6 +138,14 @@ def activations(config: "Config", model: str, decoding: str, questions: str) -> 
 
 
 @declare()
+def look(config: "Config", model: str, decoding: str, questions: str, heads: str) -> None:
+    """Look inside heads where answers first differ."""
+    with quick_imports():
+        from headsweep.answers import looks
+    looks.run(config, model, decoding, questions, heads)
+
+
+@declare()
 def grade(config: "Config", model: str, decoding: str, questions: str) -> None:
     """Judge answers; gather Z."""
     with quick_imports():
@@ -323,7 +331,7 @@ def claims(config: "Config", published: Path) -> None:
 
 @declare()
 def draw(config: "Config", subject: str, of: str) -> None:
-    """Draw the figures of a sweep, a selector, the run and so on."""
+    """Draw all figures of one sweep, selector, map or other."""
     with quick_imports():
         from headsweep.page.figures import draw as drawing
     drawing.draw(config, subject, of)

@@ -108,7 +108,7 @@ def _check_size(config: Config, name: str) -> None:
     split = Store(config).path(SOURCE, source=name)
     with at(f"questions.{name}"):
         size = count_rows(split) if split.exists() else split_size(questions)
-    if size is not None and (questions.n or 0) > size:
+    if size is not None and (questions.n or 0) > (size := size - len(questions.leave_out)):
         raise BenchmarkError(
             f"questions.{name}.n: {questions.n} questions are requested, but "
             f"{questions.file or questions.benchmark} has {size}; lower n"

@@ -32,7 +32,6 @@ from headsweep.files.tables import QUESTIONS, SOURCE
 from headsweep.store import journal
 from headsweep.store.batches import seeded_arms
 from headsweep.store.layout import Store, is_archived, mark_version, write_config
-from headsweep.store.pilot_settings import unpiloted
 from headsweep.store.revisions import resolve
 from headsweep.variants import Variant
 from headsweep.workflow.allocations import PROFILE, UNNAMED
@@ -75,7 +74,7 @@ def _restore_config(config: Config) -> None:
 
     A run begins by writing it, but where nothing is left to do Snakemake calls no handler.
     """
-    files = [Store(config).path(template) for template in (paths.CONFIG, paths.MODEL_NAMES)]
+    files = [Store(config).path(template) for template in (paths.CONFIG, paths.MODEL_SECTIONS)]
     if files[0].parent.is_dir() and not all(file.exists() for file in files):
         write_config(config)
 
@@ -176,8 +175,6 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         )
     mark_version()
     write_config(config)
-    for line in unpiloted(config, local=rules.local):
-        logger.warning(line)
     logger.info(describe_store(rules))
     dag = workflow.dag
     jobs = {
@@ -204,7 +201,7 @@ def _check_named(workflow: Any) -> None:
     if unnamed:
         raise ConfigError(
             f"{', '.join(sorted(unnamed))}: {UNNAMED!r} is no name on your cluster; write those "
-            f"that it has into {PROFILE}"
+            f"that it has into {PROFILE}, or into a copy of its folder for --workflow-profile"
         )
 
 
@@ -293,7 +290,9 @@ def tell_findings(rules: Rules, workflow: Any, logger: Logger) -> None:
         logger.info("\n  ".join(["Findings", *lines]))
         for name in rules.config.waiting:
             logger.warning(f"sweeps.{name} is left out: give the same command again")
-        logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
+        page = rules.store.path(paths.REPORT).absolute()
+        started_in = Path(workflow.workdir_init)
+        logger.info(f"Done. Open {os.path.relpath(page, started_in)}")
 
 
 def bring_to_present(folder: Path) -> int:

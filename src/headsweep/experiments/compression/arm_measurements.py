@@ -1,6 +1,7 @@
 """Measures the size and speed of the arms of a compression."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,9 +29,10 @@ from headsweep.store.layout import Store
 
 _PAIR = ((BASELINE, False), (METHOD, False))  # of whose times the report speaks
 _WARM_UPS = 3  # before a pass is timed
-_TEST_TURNS = 4  # the whole test takes far longer than a pass
-_MORE_SECONDS = 10  # for further turns of the pair
+_FEWEST_TURNS, _TEST_TURNS = 2, 4  # the whole test takes far longer than a pass
+_MORE_SECONDS = 5  # for further turns of all, and again for those of the pair
 _NEW_TOKENS, _DECODE_TURNS = 16, 3
+_WORTH = 1.5  # times as fast that all threads have to be
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
 
@@ -41,7 +43,7 @@ class _Measured(NamedTuple):
     quantised: bool
     learner: Learner
     whole: Learner  # the same with its original weights
-    peak: int | None  # bytes, see `footprint.peak_bytes`
+    peak: int | None  # bytes, see `savings.peak_bytes`
 
 
 @gpu_held()
@@ -52,10 +54,10 @@ def measure(config: Config, compression: str) -> None:
     quartiles of the seconds of one forward pass of the encoder or decoder; for a decoder also the
     new tokens a second after such a text, its own pass not counted, and the bytes of a token's keys
     and values. The row of the first length and the largest batch also has the peak memory (weights
-    and what a pass holds, see `footprint.peak_bytes`), the seconds to answer the whole test part
-    (without grading) and these seconds relative to the arm `baseline` (see `_answering`). 8-bit
-    weights run on a CPU only, so they are not timed where there is a GPU; their peak is not
-    counted.
+    and what a pass holds, see `savings.peak_bytes`), the seconds to answer the whole test part
+    (without grading) and these seconds relative to the arm `baseline` (see `_answering`). A CPU
+    computes on as many threads as are worth it (see `_worthwhile_threads`). 8-bit weights run on a
+    CPU only, so they are not timed where there is a GPU; their peak is not counted.
     """
     stopwatch = Stopwatch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -76,12 +78,19 @@ def measure(config: Config, compression: str) -> None:
             measured.append(_Measured(arm.name, True, small, whole, None))
 
     examples = test_part(config, chosen[0], measured[0].learner)
-    _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
-    test = _answering(measured, lambda entry: entry.answers(examples))
+    encoder = measured[0].learner.encoder
+    text = savings.dummy_texts(encoder, 1, first)
+    with torch.inference_mode(), _worthwhile_threads(lambda: encoder(**text)) as threads:
+        _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
+        test = _answering(measured, lambda learner: learner.answers(examples))
+        speeds = {
+            (tokens, batch): _speeds(measured, batch, tokens, study.repeats)
+            for tokens in study.tokens
+            for batch in study.batches
+        }
 
     rows = []
     for tokens in study.tokens:
-        speeds = {batch: _speeds(measured, batch, tokens, study.repeats) for batch in study.batches}
         for place, entry in enumerate(measured):
             sizes = _sizes(entry, tokens)
             for batch in study.batches:
@@ -90,7 +99,7 @@ def measure(config: Config, compression: str) -> None:
                     "quantised": entry.quantised,
                     "tokens": tokens,
                     "batch": batch,
-                    **speeds[batch][place]._asdict(),
+                    **speeds[tokens, batch][place]._asdict(),
                     **sizes,
                 }
                 if tokens == first and batch == most:
@@ -101,8 +110,28 @@ def measure(config: Config, compression: str) -> None:
     table = pd.DataFrame(rows).astype({"peak_bytes": "Int64", "cache_bytes": "Int64"})
     write_csv(output, table, 6)
     name = torch.cuda.get_device_name() if device == "cuda" else device
-    facts = {"device": name, "threads": torch.get_num_threads(), "seed": study.seeds[0]}
+    facts = {"device": name, "threads": threads, "seed": study.seeds[0]}
     write_record(output, stopwatch, {"compression": compression, **facts})
+
+
+@contextmanager
+def _worthwhile_threads(call: Callable[[], Any]) -> Iterator[int]:
+    """Compute on all threads if a call takes `_WORTH` times as long on one, and else on one.
+
+    The threads of a small model mostly wait for each other, the longer the busier the machine is.
+    """
+    most = torch.get_num_threads()
+
+    def fastest(threads: int) -> float:
+        torch.set_num_threads(threads)
+        return min(seconds_of(call) for _ in range(_WARM_UPS + 1))
+
+    try:
+        worth_it = most > 1 and fastest(1) > _WORTH * fastest(most)
+        torch.set_num_threads(most if worth_it else 1)
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(most)
 
 
 class _Speed(NamedTuple):
@@ -152,11 +181,16 @@ def _answering(
     """Return the seconds that each learner takes to answer the test, and these relative to the
     baseline's with a 95% interval (see `relative`).
 
-    Turns of all are followed by turns of the baseline and the method (see `narrowed`).
+    Turns of all are followed by turns of the baseline and the method (see `narrowed`). Both end by
+    the clock: however slow the machine, a test is answered twice, and then for `_MORE_SECONDS`.
     """
     names = [(entry.arm, entry.quantised) for entry in measured]
     base = names.index(_PAIR[0]) if _PAIR[0] in names else None
-    turns = _timed(measured, answer, _TEST_TURNS)
+    turns = _repeated(
+        _timed(measured, answer, _FEWEST_TURNS),
+        lambda: _timed(measured, answer, 1),
+        enough=lambda seconds: len(seconds) >= _TEST_TURNS,
+    )
     seconds = np.exp(np.log(turns).mean(axis=0))
     ratios = relative(turns, base)
     if base is not None and _PAIR[1] in names:
@@ -174,13 +208,26 @@ def narrowed(
     """Add turns of two calls until the interval of their ratio is narrow (`is_narrow`), or until
     another turn would take them beyond `_MORE_SECONDS`.
     """
-    spent = 0.0
-    while spent + seconds[-1].sum() <= _MORE_SECONDS:
+
+    def narrow(seconds: Float[np.ndarray, "turns 2"]) -> bool:
         ratio, _, high = relative(seconds, 0)[1]
-        if is_narrow(ratio, high):
-            break
+        return is_narrow(ratio, high)
+
+    return _repeated(seconds, turn, enough=narrow)
+
+
+def _repeated(
+    seconds: Float[np.ndarray, "turns calls"],
+    turn: Callable[[], Float[np.ndarray, "1 calls"]],
+    enough: Callable[[Float[np.ndarray, "turns calls"]], bool],
+) -> Float[np.ndarray, "more_turns calls"]:
+    """Add turns of some calls until they are enough, or until another turn would take the added
+    ones beyond `_MORE_SECONDS`. Calls that are not timed are nan.
+    """
+    spent = 0.0
+    while spent + np.nansum(seconds[-1]) <= _MORE_SECONDS and not enough(seconds):
         seconds = np.vstack([seconds, turn()])
-        spent += seconds[-1].sum()
+        spent += float(np.nansum(seconds[-1]))
     return seconds
 
 

@@ -14,7 +14,6 @@ import torch
 
 from headsweep.answers.exclusive import with_model
 from headsweep.config import Config
-from headsweep.engine.check import in_float32
 from headsweep.engine.devices import give_back_memory
 from headsweep.engine.refusals import not_finite
 from headsweep.engine.requests import NEAR_TIE
@@ -26,7 +25,7 @@ from headsweep.files import paths
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import GRADIENTS, SCORES
-from headsweep.models.loaded import LoadedModel, dtype_name
+from headsweep.models.loaded import LoadedModel, dtype_name, in_float32
 from headsweep.models.masks import pruned
 from headsweep.store import journal
 from headsweep.store.keys import digest

@@ -177,7 +177,7 @@ def _pairs(config: Config, name: str, decoding: str) -> _Pairs:
     answers = answers[answers["question_id"].isin(questions["question_id"])]
     grader_name = config.questions[section.questions].grader_name
     graded = grade_answers(questions, {str(BASE): answers}, grader_name, config.grading)
-    graded = graded[graded["stop_reason"] == "eos"]
+    graded = graded[graded["stop_reason"] != "length"]
     answers = answers[answers["token_ids"].map(len) > 0]
     both = graded.merge(answers[["question_id", "sample", "token_ids"]], "inner")
     pairs: _Pairs = {}

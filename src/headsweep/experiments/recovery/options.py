@@ -19,20 +19,24 @@ _FORMS = {
 }
 _EXAMPLES = """\
 examples:
-  headsweep prune ./my-llama --heads L05H03,L07H01 --zero --out without-two-heads
+  headsweep prune ./my-llama --heads L05H03,L07H01 --zero --out without-two
   headsweep prune ./my-llama --ratio 0.25 --out smaller
-  headsweep prune ./my-llama --ratio 0.25 --recover --text chats.jsonl --out smaller
+  headsweep prune ./my-llama --ratio 0.25 --recover --text chats.jsonl \\
+      --out smaller
 
-Without --recover heads are removed at once, and nothing is trained. With it, they go in rounds:
-each scores the heads that are left on the texts, removes the lowest, and trains the rest to predict
-the texts and to agree with the model before the round. At the end a table compares perplexity on
-held-out texts, size and speed before, pruned and recovered; OUT/README.md and OUT/recovery.json
-keep it. The same command goes on where it was stopped. Begin small: --steps 20 shows how long a
-step takes. The same call with --ratio 0 says what training alone does.
+Without --recover heads are removed at once, and nothing is trained. With it,
+they go in rounds: each scores the heads that are left on the texts, removes the
+lowest, and trains the rest to predict the texts and to agree with the model
+before the round. At the end a table compares perplexity on held-out texts, size
+and speed before, pruned and recovered; OUT/README.md and OUT/recovery.json keep
+it. The same command goes on where it was stopped. Begin small: --steps 20 shows
+how long a step takes. With --ratio 0 it says what training alone does.
 
-Too little memory: --micro-batch 1, --gradient-checkpointing, a smaller --length, or --lora 16: the
-model keeps its own type, and two thin matrices are trained beside each of its own.
-Several GPUs: accelerate launch --num_processes 4 -m headsweep prune ./my-llama ...
+Too little memory: --micro-batch 1, --gradient-checkpointing, a smaller
+--length, or --lora 16: the model keeps its own type, and two thin matrices are
+trained beside each of its own.
+Several GPUs:
+  accelerate launch --num_processes 4 -m headsweep prune ./my-llama ...
 """
 
 
@@ -42,7 +46,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "prune",
         description="Remove heads from a model; --recover trains the rest.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     prune.add_argument("source", metavar="MODEL", help="a folder or a hub id")
     prune.add_argument("--out", type=Path, required=True, help="folder to create")

@@ -48,7 +48,7 @@ const explore = (sweeps) => {
   const { strongest, steps } = root.dataset; // of the colours
   const maps = [...root.querySelectorAll(".map")];
   const pick = { sweep: byId("sweep"), group: byId("group") };
-  const state = { sweep: 0, head: 0, question: null, group: 0, kind: "all", words: "", page: 0 };
+  const state = { sweep: 0, head: 0, question: null, group: 0, kind: "all", words: "", page: 0, inside: false };
   const bits = (text) => {
     const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
     return (place) => (bytes[place >> 3] >> (7 - (place & 7))) & 1;
@@ -209,6 +209,53 @@ const explore = (sweeps) => {
     });
     return row;
   };
+  // Inside the head: what it reads and writes where the answers first differ.
+  const hundredths = (value) => signed(value / 100).replace(/\d.*/, (Math.abs(value) / 100).toFixed(2));
+  const quoted = (token) => make("bdi", { class: "token" }, token.replaceAll("\n", "↵") || "∅");
+  const shaded = (text, read) => {
+    const parts = [];
+    let at = 0;
+    for (const [start, length, weight] of [...read].sort((a, b) => a[0] - b[0])) {
+      if (start < at) continue; // half a character
+      const step = weight >= 50 ? 4 : weight >= 25 ? 3 : weight >= 10 ? 2 : 1;
+      parts.push(text.slice(at, start), make("mark", { class: `w${step}`, title: `${weight}% of its attention` }, text.slice(start, start + length)));
+      at = start + length;
+    }
+    return [...parts, text.slice(at)];
+  };
+  const inside = (one, place) => {
+    const { looks } = now(), at = one.looks ? one.looks.of.indexOf(place) : -1;
+    const box = make("details", { class: "inside", open: state.inside && "" }, make("summary", {}, `Look inside ${one.name} where the answers first differ`));
+    box.addEventListener("toggle", () => { state.inside = box.open; });
+    if (at < 0) {
+      box.append(make("p", { class: "note" }, `No look here: ${looks?.why ?? "the answers are not on this page"}.`));
+      return box;
+    }
+    const { tokens, effects, rank, end, read, peers } = one.looks;
+    const [base, own] = tokens[at].map((token) => looks.tokens[token]), [onBase, onOwn] = effects[at];
+    const [, question, , answer] = now().questions[place];
+    const text = `${looks.before}${question}${looks.after}${answer}`.slice(0, end[at]);
+    const towards = onBase - onOwn, rest = 100 - read[at].reduce((sum, [, , weight]) => sum + weight, 0);
+    const meaning = Math.abs(towards) < 1 ? [`At this place ${one.name} itself pushes neither of the two tokens ahead`]
+      : [`At this place ${one.name} itself pushes `, quoted(towards > 0 ? base : own), ` ahead of `, quoted(towards > 0 ? own : base), ` by ${(Math.abs(towards) / 100).toFixed(2)} logits`];
+    const row = (token, of, effect) => make("tr", {}, make("th", { scope: "row" }, quoted(token)), make("td", { class: "word" }, of), make("td", {}, hundredths(effect)));
+    box.append(
+      make("p", {}, ...meaning, `; by size this effect is number ${rank[at]} of the ${peers} heads of its layer.`),
+      make("div", { class: "sides" },
+        make("div", {},
+          make("p", { class: "side" }, "What it reads ", make("small", {}, "· stronger colour, more attention")),
+          make("p", { class: "text", dir: "auto", tabindex: 0, "aria-label": "The text so far, with what the head reads" }, ...shaded(text, read[at]), make("b", { "aria-label": "here the answers differ" }, "▮")),
+          make("ul", { class: "reads", "aria-label": "Tokens that it reads most" }, ...read[at].map(([start, length, weight]) => make("li", {}, quoted(text.slice(start, start + length)), ` ${weight}%`)), ...(rest > 0 ? [make("li", { class: "note" }, `all others ${rest}%`)] : [])),
+        ),
+        make("div", {},
+          make("p", { class: "side" }, "What it writes ", make("small", {}, "· direct effect on the next token's logit")),
+          make("table", { "aria-label": "Direct effects, in logits" }, make("tbody", {}, row(base, "unpruned", onBase), row(own, `without ${one.name}`, onOwn))),
+          make("p", { class: "note" }, "A direct effect is not the whole effect: what later layers make of the head's output is not in it, and may turn it. Attention says where a head looks, not what for."),
+        ),
+      ),
+    );
+    return box;
+  };
   const show = () => {
     if (state.question === null) {
       panel.replaceChildren(make("p", { class: "note" }, "Choose a question to see both answers."));
@@ -226,8 +273,9 @@ const explore = (sweeps) => {
       ...(text === null ? [] : [make("p", { class: "asked", dir: "auto" }, text)]),
       make("div", { class: "sides" }, side("unpruned", now().solved(place), before, start, end), side(`without ${one.name}`, one.solved(place), after, start, end)),
       solvers(place),
+      ...(differ ? [inside(one, place)] : []),
     );
-    for (const mark of panel.querySelectorAll("mark")) mark.parentElement.scrollTop = mark.offsetTop - 40;
+    for (const mark of panel.querySelectorAll(".sides mark")) mark.parentElement.scrollTop = mark.offsetTop - 40;
   };
 
   // The address

@@ -20,7 +20,7 @@ from headsweep.files import paths
 from headsweep.files.safe_files import read_metadata, read_table
 from headsweep.files.tables import CURVES
 from headsweep.results import compression_evidence
-from headsweep.results.compression_judges import BASE, MATH, Compressed
+from headsweep.results.compression_evidence import BASE, MATH, Compressed
 from headsweep.results.exhibits import JUDGED_TABLES
 from headsweep.results.facts import read_csv
 from headsweep.results.gains import OVERALL
