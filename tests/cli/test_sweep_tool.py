@@ -182,7 +182,7 @@ def test_no_question_is_not_taken_for_all_of_them():
 
 def test_a_home_folder_is_written_out_in_the_command_that_goes_on(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    assert "--directory /home/me/out " in commands._again(Path("~/out"), "config.json")
+    assert "--directory /home/me/out" in commands._again(Path("~/out"), "config.json")
 
 
 def test_prompts_that_are_too_long_are_all_named_before_the_first_answer(swept, tmp_path, capsys):

@@ -348,6 +348,7 @@ LISTED = {
 
 def graph_of(model, geometry):
     """Return the graph of llama.cpp that a model is exported for."""
+    model.config.architectures = [type(model).__name__]  # as in a folder
     try:
         return gguf_export._graph_of(model, geometry)
     except ModelError:

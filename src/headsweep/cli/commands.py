@@ -179,21 +179,8 @@ def _end_orderly() -> None:
 
 
 def _again(folder: Path, config: str) -> str:
-    """Return the command that makes a run in a folder from a config there.
-
-    It names the workflow and its profile unless it is given in the workflow's own folder: in any
-    other Snakemake takes the first that lie there, and a stranger's can hold code.
-    """
-    words = ["snakemake", "--cores", "2"]
-    home = Path(__file__).parents[3]
-    if (home / "Snakefile").exists() and not home.samefile(Path.cwd()):
-        words += ["--snakefile", str(home / "Snakefile")]
-        words += ["--workflow-profile", str(home / "workflow/profiles/default")]
-    folder = expanded(folder)  # in quotes the shell leaves "~" as it is
-    words += ["--directory", str(folder), "--configfile", str(folder / config)]
-    return shlex.join(words)
     """Return the command that makes a run in a folder from a config there."""
-    folder = folder.expanduser()  # in quotes the shell leaves "~" as it is
+    folder = expanded(folder)  # in quotes the shell leaves "~" as it is
     return shlex.join(["headsweep", "run", str(folder / config), "--directory", str(folder)])
 
 
