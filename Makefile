@@ -15,11 +15,11 @@
 # make slurm    the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
 # make llama-cpp  GGUF files against llama.cpp itself, which pip builds in minutes; HEADSWEEP_GGUF=
 # make vllm     the second backend on one rank and on two, against this engine; installs vLLM's CPU build
-# make training, make figures  the reasoner trained again, README's figures made again, both compared
+# make training, make figures  the reasoner trained again, the figures in docs/ made again, both compared
 # make suite-3.12, make suite-3.13  `make test` on another Python
 #
 # make reasoner trains the reasoner that the package ships, in place; make readme puts the demo's
-# and the real model's figures into README.md and results/gallery.
+# and the real models' figures into docs/ and results/gallery.
 PYTHON ?= python3
 PYTHON312 ?= python3.12
 PYTHON313 ?= python3.13
@@ -70,9 +70,9 @@ asdiv: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --directory $(ASDIV) --configfile results/gallery/asdiv/config.yaml
 	cut -d , -f 1-26 $(ASDIV)/results/asdiv/tables/compression_table4.csv > results/gallery/asdiv/table4.csv
 
-# Blind, in three to five minutes: see src/headsweep/proof.
+# Blind, in three to five minutes: see benchmarks/proof.
 proof: $(INSTALLED)
-	$(BIN)/python -m headsweep.proof --cores $(CORES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m benchmarks.proof --cores $(CORES) $(if $(SEED),--seed $(SEED))
 
 # The linters work beside pytest; what they say is printed at the end. Files are handed out in the
 # order of collection (xdist's own order is by number of tests, which says nothing of their length).
@@ -97,7 +97,7 @@ site: $(DEVELOPED)
 	$(BIN)/properdocs build --strict --quiet
 
 reasoner: $(INSTALLED)
-	$(BIN)/python -m headsweep.reasoner.training
+	$(BIN)/python -m headsweep.experiments.reasoner
 
 nightly: $(DEVELOPED)
 	@mkdir -p $(LOGS); failed=; for step in $(NIGHTLY); do \
@@ -129,7 +129,7 @@ $(VLLM)/.installed: envs/vllm.txt
 	touch $@
 
 vllm: $(DEVELOPED) $(VLLM)/.installed
-	HEADSWEEP_VLLM=$(abspath $(VLLM))/bin/python $(PYTEST) tests/generation/test_vllm.py
+	HEADSWEEP_VLLM=$(abspath $(VLLM))/bin/python $(PYTEST) tests/engine/test_vllm.py
 
 SLURM := slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins
 slurm: $(DEVELOPED)
@@ -198,7 +198,7 @@ architectures: $(DEVELOPED)
 
 # Remakes config/reference.md and the captions of figures in Snakemake's report.
 reference: $(INSTALLED)
-	$(BIN)/python -m headsweep.reference config/reference.md workflow/report
+	$(BIN)/python -m headsweep.cli.reference config/reference.md workflow/report
 
 # Keeps .snakemake, by which a later run knows what results/ was made from.
 clean:

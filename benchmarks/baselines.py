@@ -17,11 +17,11 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from benchmarks.gpu import generated
 from headsweep.config import Decoding
+from headsweep.engine.engine import Engine, Request
+from headsweep.engine.requests import NEAR_TIE
+from headsweep.engine.vllm import VllmEngine, VllmModel
+from headsweep.engine.weights import Linear, fast_linear
 from headsweep.errors import ModelError
-from headsweep.generation.engine import Engine, Request
-from headsweep.generation.requests import NEAR_TIE
-from headsweep.generation.vllm import VllmEngine, VllmModel
-from headsweep.generation.weights import Linear, fast_linear
 from headsweep.models.geometry import is_linear
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel, dtype_name

@@ -33,20 +33,20 @@ if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, 
     sys.modules["jaxtyping"] = stub
 
 from benchmarks.shapes import SIZES
-from headsweep.generation import batch
-from headsweep.generation.attention import avoid_compiling
-from headsweep.generation.decoder import Decoder
-from headsweep.generation.devices import give_back_memory
-from headsweep.generation.engine import Engine, Request
-from headsweep.generation.graphs import cuda_graph
-from headsweep.generation.operators import PLAIN, Operators
+from headsweep.engine import batch
+from headsweep.engine.attention import avoid_compiling
+from headsweep.engine.decoder import Decoder
+from headsweep.engine.devices import give_back_memory
+from headsweep.engine.engine import Engine, Request
+from headsweep.engine.graphs import cuda_graph
+from headsweep.engine.operators import PLAIN, Operators
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.models.timing import seconds_of
 from headsweep.variants import BASE, Variant, heads
 
 STAGES = ("smoke", "exact", "1.5b", "7b")
-REASONER = Path(__file__).parents[1] / "src" / "headsweep" / "reasoner" / "weights"
+REASONER = Path(__file__).parents[1] / "src" / "headsweep" / "models" / "reasoner"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,14 +10,14 @@ import torch
 
 from benchmarks.baselines import Costs
 from headsweep.arguments import count
+from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.benchmarks.sources import read_source
 from headsweep.config import Decoding, Questions
+from headsweep.engine.decoder import Decoder
 from headsweep.errors import ModelError
-from headsweep.generation.decoder import Decoder
-from headsweep.generation.prompts import encode_prompt
-from headsweep.maps.gradients import log_probability
-from headsweep.maps.outcomes import SOLUTION
-from headsweep.maps.scoring import Text, score
+from headsweep.experiments.maps.gradients import log_probability
+from headsweep.experiments.maps.outcomes import SOLUTION
+from headsweep.experiments.maps.scoring import Text, score
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from scipy.special import ndtri
 
 from benchmarks import graders
-from headsweep.analysis.referee import of_pairs
+from headsweep.results.systems import of_pairs
 from headsweep.statistics import LEVEL
 from headsweep.statistics.power import POWER, smallest_gain
 

@@ -34,12 +34,12 @@ from benchmarks.baselines import (
 )
 from headsweep.arguments import count
 from headsweep.benchmarks.generated import generate
+from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import Decoding
+from headsweep.engine.requests import NEAR_TIE
 from headsweep.errors import ModelError
-from headsweep.generation.prompts import encode_prompt
-from headsweep.generation.requests import NEAR_TIE
+from headsweep.files.safe_files import write_json
 from headsweep.models.load import load_model
-from headsweep.safe_files import write_json
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from headsweep.tables import ANSWERS, GRADED
+from headsweep.files.tables import ANSWERS, GRADED
 
 NEAR_TIE = 1e-3
 """Gap of two logits from which on rounding does not choose between them (fp32)."""

@@ -13,6 +13,7 @@ from filelock import FileLock
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRITON_INTERPRET"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # where there are more: none spins as it waits
 
 ALLOWED_SKIPS = (
     "this machine has a GPU",
@@ -29,14 +30,14 @@ LONGEST = (
     "workflow/test_miniature.py",
     "faults/test_faults.py",
     "workflow/test_engine_deaths.py",
-    "generation/test_verify.py",
+    "engine/test_verify.py",
     "workflow/test_compression.py",
     "recovery/test_recovery.py",
     "compression/test_rounds.py",
     "workflow/test_map.py",
     "workflow/test_reruns.py",
-    "tool/test_how_tos.py",
-    "generation/test_server.py",
+    "cli/test_how_tos.py",
+    "engine/test_server.py",
 )
 """Files that take longest, longest first; `test_reruns` needs what `test_miniature` makes."""
 
@@ -70,7 +71,7 @@ def simulated(shared):
     Only the whole one has figures, which take long and which the page shows by links.
     """
     import simulation
-    from headsweep.report.page import write_report  # slow to import
+    from headsweep.page.report import write_report  # slow to import
 
     @cache
     def made(kind):
@@ -128,13 +129,13 @@ def converted(smol, shared):
 @pytest.fixture
 def pretended_gpu(tmp_path, monkeypatch):
     """A GPU, as the kernel lists it and `nvidia-smi` names it; the program, to be changed."""
-    from headsweep.planning import cards
+    from headsweep.machine import processors
 
     devices = tmp_path / "dev"
     devices.mkdir()
     (devices / "nvidia0").touch()
-    monkeypatch.setattr(cards, "_DEVICES", devices)
-    monkeypatch.setattr("headsweep.planning.preflight.usable_gpu_count", lambda: 1)
+    monkeypatch.setattr(processors, "_DEVICES", devices)
+    monkeypatch.setattr("headsweep.workflow.preflight.usable_gpu_count", lambda: 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from headsweep.generation import server
+from headsweep.answers import server
 
 _RUN = subprocess.run
 

@@ -1,7 +1,8 @@
 """Answers without an engine process: what served answers are compared with."""
 
-from headsweep.generation import client, journal, worker
-from headsweep.generation.work import Work
+from headsweep.answers import client, worker
+from headsweep.answers.work import Work
+from headsweep.store import journal
 
 
 def run(config, model, decoding, questions, variant):

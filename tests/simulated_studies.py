@@ -6,13 +6,13 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from headsweep import paths
-from headsweep.analysis.compression_results import MEASUREMENT_COLUMNS, StudyResults
-from headsweep.analysis.published import EncoderShape
 from headsweep.config import Study
 from headsweep.config.experiments import ARMS
-from headsweep.safe_files import write_csv, write_json, write_table
-from headsweep.tables import STUDY_OUTCOMES
+from headsweep.files import paths
+from headsweep.files.safe_files import write_csv, write_json, write_table
+from headsweep.files.tables import STUDY_OUTCOMES
+from headsweep.results.compression_results import MEASUREMENT_COLUMNS, StudyResults
+from headsweep.results.published import EncoderShape
 
 VARIATIONS = {
     **{f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 20, 30, 40, 60)},

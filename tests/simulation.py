@@ -9,18 +9,26 @@ import pandas as pd
 import yaml
 
 import simulated_studies
-from headsweep import paths
-from headsweep.analysis import jobs
+from benchmarks.proof.worlds import coins
 from headsweep.config import parse
-from headsweep.figures import draw
-from headsweep.planning.batches import batches, pool
-from headsweep.planning.store import Store, mark_version
-from headsweep.proof.worlds import coins
-from headsweep.record import RECORD, Stopwatch, find_record, write_record
-from headsweep.safe_files import write_csv, write_table
-from headsweep.sprint import choosing, evaluation
-from headsweep.sprint.frontier_job import compare
-from headsweep.tables import ACCURACY, ACTIVATIONS, ANSWERS, CURVES, GRADED, POSITIONS, QUESTIONS
+from headsweep.experiments.sprint import choosing, evaluation
+from headsweep.experiments.sprint.frontier_job import compare
+from headsweep.files import paths
+from headsweep.files.record import RECORD, Stopwatch, find_record, write_record
+from headsweep.files.safe_files import write_csv, write_table
+from headsweep.files.tables import (
+    ACCURACY,
+    ACTIVATIONS,
+    ANSWERS,
+    CURVES,
+    GRADED,
+    POSITIONS,
+    QUESTIONS,
+)
+from headsweep.page.figures import draw
+from headsweep.results import jobs
+from headsweep.store.batches import batches, pool
+from headsweep.store.layout import Store, mark_version
 
 PUBLISHED = Path(__file__).parents[1] / "config" / "published"
 SUBJECTS = ("Algebra", "Counting & Probability", "Geometry", "Intermediate Algebra")

@@ -8,20 +8,28 @@ from pathlib import Path
 import pytest
 
 from example_config import VALUES
+from headsweep.answers import sockets
 from headsweep.config import parse
 from headsweep.errors import ConfigError, EngineError
-from headsweep.generation import sockets
 from processes import python
 
 SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
 
 FLOORS = (
-    "reference __main__ cli workflow proof tool",
-    "report printed figures analysis",
-    "maps recovery sprint compression",
-    "generation reasoner grading athena",
-    "planning embeddings models benchmarks statistics config",
-    "record safe_files plain_files limited tables variants text arguments paths choices errors",
+    "__main__ cli",
+    "workflow",
+    "page",
+    "results",
+    "experiments",
+    "answers",
+    "engine grading",
+    "store",
+    "benchmarks",
+    "models",
+    "config statistics",
+    "files",
+    "machine",
+    "variants text words telling arguments choices errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 
@@ -34,38 +42,37 @@ METHODS |= {"ParquetFile", "read_schema", "pq.read_table", "pq.read_metadata"}
 """Functions that open files: by their names alone, and as attributes of a path or a library."""
 
 OWN_READERS = {
-    "plain_files": "the way in and out for all others",
-    "record": "the readers: JSON, text, tensors, and records with a checksum of their own",
-    "safe_files": "the readers: Parquet tables, which hold a checksum",
-    "analysis/facts": "the reader of CSV",
-    "compression/checkpoint": "states of trainings, which hold a checksum",
-    "generation/journal": "journals, whose lines hold a checksum each",
-    "generation/client": "a run's config and model names; the engine computes the keys again",
-    "planning/store": "the store's version and users, which are not results",
+    "files/plain_files": "the way in and out for all others",
+    "files/record": "the readers: JSON, text, tensors, and records with a checksum of their own",
+    "files/safe_files": "the readers: Parquet tables, which hold a checksum",
+    "results/facts": "the reader of CSV",
+    "experiments/compression/checkpoint": "states of trainings, which hold a checksum",
+    "store/journal": "journals, whose lines hold a checksum each",
+    "answers/client": "a run's models by key; the engine reads the config again",
+    "store/layout": "the store's version and users, which are not results",
     "config/files": "configs: users' own, and those of runs, compared with their records",
-    "tool/foreign": "tables of answers that others made",
-    "tool/lm_eval": "the version in a file of lm_eval's",
-    "tool/export": "the card of an earlier export, to know it again",
-    "tool/command": "a text to solve",
-    "tool/machine": "a profile of the user's",
-    "tool/without_snakemake": "a run's config, to put it back",
-    "limited": "the kernel's file of this process",
-    "generation/prompts": "tokenizers, compared with the package's own",
-    "planning/host": "the kernel's limits of this process",
-    "report/page": "the page's own style and script",
+    "grading/foreign": "tables of answers that others made",
+    "grading/lm_eval": "the version in a file of lm_eval's",
+    "cli/export": "the card of an earlier export, to know it again",
+    "cli/commands": "a text to solve",
+    "cli/machine": "a profile of the user's",
+    "cli/without_snakemake": "a run's config, to put it back",
+    "machine/limited": "the kernel's file of this process",
+    "benchmarks/prompts": "tokenizers, compared with the package's own",
+    "machine/host": "the kernel's limits of this process",
+    "page/report": "the page's own style and script",
     "models/files": "headers of models, foreign ones too, before they are loaded",
     "models/source": "models, to take their fingerprints",
     "models/gguf": "GGUF files, which are foreign",
     "models/gguf_header": "GGUF files, which are foreign",
     "benchmarks/sources": "benchmarks, which are foreign",
-    "recovery/texts": "texts of the user's",
-    "planning/revisions": "models and benchmarks of the user's",
+    "experiments/recovery/texts": "texts of the user's",
+    "store/revisions": "models and benchmarks of the user's",
     "grading/pool": "the null device",
     "grading/worker": "devices and files of the kernel",
-    "cli": "a device of the kernel",
-    "analysis/published": "the papers' numbers, which are no files of a run",
-    "generation/sockets": "a file of the kernel",
-    "proof/planting": "the sealed file, whose checksum was told before",
+    "cli/main": "a device of the kernel",
+    "results/published": "the papers' numbers, which are no files of a run",
+    "answers/sockets": "a file of the kernel",
 }
 """Modules that open files themselves, and which files these are. All others read through the first
 three, so that damage to a file of a run or the store never passes unseen."""
@@ -154,15 +161,18 @@ def test_only_the_room_of_the_workflow_knows_snakemake():
     ("command", "forbidden"),
     [
         ("import headsweep", "torch transformers numpy pandas"),
-        ("from headsweep import cli; cli.parser()", "torch transformers pandas pyarrow numpy"),
         (
-            "from headsweep import cli; from headsweep.generation import client; "
-            "from headsweep.workflow import command; "
-            "assert all(command.parser_of(['job', job.name]) for job in command.JOBS)",
+            "from headsweep.cli import main as cli; cli.parser()",
+            "torch transformers pandas pyarrow numpy",
+        ),
+        (
+            "from headsweep.cli import main as cli, job; from headsweep.answers import client; "
+            "assert all(job.parser_of(['job', one.name]) for one in job.JOBS)",
             "torch pandas pyarrow tempfile subprocess dataclasses inspect",
         ),
         (
-            "from headsweep.planning import preflight, revisions, cost, batches",
+            "from headsweep.workflow import preflight, cost; "
+            "from headsweep.store import revisions, batches",
             "torch transformers datasets sklearn huggingface_hub",
         ),
     ],
@@ -215,10 +225,10 @@ def test_only_plain_files_opens_a_file_to_write():
                 }
                 if words & {"a", "ab", "w", "wb", "x", "xb", "r+", "r+b"} or "FileHandler" in words:
                     opening.add(f"{file.relative_to(SOURCE)}: {ast.unparse(node.func)}")
-    handed = {"generation/client.py: os.fdopen", "generation/journal.py: os.fdopen"}
-    handed |= {"cli.py: os.fdopen"}  # what `open_to_write` has opened
-    handed |= {"limited.py: os.fdopen"}  # a pipe
-    assert opening == handed | {"cli.py: Path(os.devnull).open"}
+    handed = {"answers/client.py: os.fdopen", "store/journal.py: os.fdopen"}
+    handed |= {"cli/main.py: os.fdopen"}  # what `open_to_write` has opened
+    handed |= {"machine/limited.py: os.fdopen"}  # a pipe
+    assert opening == handed | {"cli/main.py: Path(os.devnull).open"}
 
 
 def test_only_plain_files_writes_out_a_home_folder():

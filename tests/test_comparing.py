@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from comparing import assert_same
-from headsweep.safe_files import write_table
-from headsweep.tables import ANSWERS, GRADED
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import ANSWERS, GRADED
 
 FILE = Path("results/store/tiny-0/greedy-0/test-0/base.parquet")
 

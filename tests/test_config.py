@@ -10,10 +10,10 @@ from headsweep.config import Config, load, parse
 from headsweep.config.compression import Compression
 from headsweep.config.questions import MOST_SAMPLES
 from headsweep.errors import ConfigError, HeadsweepError
-from headsweep.planning.keys import key
-from headsweep.planning.maps import head_batches_elsewhere
-from headsweep.planning.plan import describe
-from headsweep.tables import ANSWERS, GRADED
+from headsweep.files.tables import ANSWERS, GRADED
+from headsweep.store.keys import key
+from headsweep.store.map_scores import head_batches_elsewhere
+from headsweep.workflow.plan import describe
 
 WORDS = "compressions/words"
 WIDTH = {"encoder": {"width": 100}}
@@ -176,6 +176,16 @@ def test_only_heads_are_compared_where_vllm_answers():
     parse(changed(values, "frontiers/math", {**FRONTIER, "families": served}))
 
 
+def test_what_ends_answers_fits_what_answers():
+    config_with_stop = changed(VALUES, "decodings/greedy/stop", ["Q:"])
+    with pytest.raises(ConfigError, match=r"decodings\.greedy has `stop`, and models\.big backend"):
+        parse(changed(config_with_stop, "models/big/backend", "vllm"))
+    parse(config_with_stop)
+    for template, count in (("Answer.", 0), ("{question}{question}", 2)):
+        with pytest.raises(ConfigError, match=f"stands in it {count} times; write it once"):
+            parse(changed(config_with_stop, "decodings/greedy/template", template))
+
+
 def test_a_model_is_spread_over_gpus_by_vllm_alone_a_divisor_of_its_heads():
     spread = changed(VALUES, "models/big/tensor_parallel", 2)
     with pytest.raises(ConfigError, match="tensor_parallel: 2, but only backend vllm spreads"):
@@ -194,7 +204,7 @@ def test_a_model_is_spread_over_gpus_by_vllm_alone_a_divisor_of_its_heads():
     ("content", "message"),
     [
         (b"\xff\xfe", "is not YAML"),
-        (b"", "holds no keys; see config/demo.yaml"),
+        (b"", "holds no keys; name another"),
         (b"- a\n", "holds no keys"),
         (b"run: x\nmodels: &models {big: *models}\n", "its aliases stand for more than 100000"),
         (b"run: 007\n", "line 1: 007 means 7 in YAML; write 7, or a text in quotes"),

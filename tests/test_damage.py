@@ -8,19 +8,19 @@ import pytest
 import headsweep
 import simulation
 from damage import damaged
-from headsweep import paths
-from headsweep.analysis.compression_results import read_results
+from headsweep.cli import export
+from headsweep.cli.compare import compare
 from headsweep.config import load, parse
 from headsweep.errors import HeadsweepError, TableError
-from headsweep.figures import draw
-from headsweep.planning.revisions import resolve
-from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, find_record, record_path, write_record
-from headsweep.report.page import write_report
-from headsweep.safe_files import write_json
-from headsweep.sprint import model
-from headsweep.tool import export
-from headsweep.tool.compare import compare
+from headsweep.experiments.sprint import model
+from headsweep.files import paths
+from headsweep.files.record import Stopwatch, find_record, record_path, write_record
+from headsweep.files.safe_files import write_json
+from headsweep.page.figures import draw
+from headsweep.page.report import write_report
+from headsweep.results.compression_results import read_results
+from headsweep.store.layout import Store
+from headsweep.store.revisions import resolve
 
 RUN = Path("results/small")
 

@@ -1,4 +1,5 @@
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headsweep.cli import main as cli
 from processes import python
 
 ROOT = Path(__file__).parents[1]
@@ -17,7 +19,7 @@ DOCUMENTS = sorted(
 )
 OF_GITHUB = "../../actions/workflows/"
 """Where a document on GitHub finds the repository's workflows, whoever owns it."""
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?:\]\(|src=\")([^)\s\"]+)")
 PATH = re.compile(r"`((?:config|docs|envs|results|src|tests|workflow)/[\w./-]+\w)`")
 
 BY_NAME = re.compile(
@@ -25,6 +27,9 @@ BY_NAME = re.compile(
 )
 """Installs this package from a registry. A wheel's file has a hyphen behind the name."""
 FORMER = "headsweep".replace("sweep", "room")
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def anchors(document):
@@ -53,6 +58,44 @@ def test_links_and_paths_lead_somewhere(document):
     if document.name not in {"CHANGELOG.md", "LOG.md", "extend.md"}:  # what is gone, what may come
         paths = [path for path in PATH.findall(text) if not made_by_a_run(path)]
         assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def commands():
+    """Yield the commands of this package in README, as lists of words."""
+    for block in re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            program, *words = shlex.split(line, comments=True)
+            if program == "headsweep":
+                yield words
+
+
+@pytest.mark.parametrize("words", [*commands()], ids=" ".join)
+def test_commands_of_readme_are_those_of_help(words, capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.main([words[0], "--help"])
+    assert left.value.code in (0, None)
+    said = capsys.readouterr().out
+    assert [word for word in words if word.startswith("-") and word not in said] == []
+
+
+def test_readme_is_short():
+    assert len(README) <= 12_000
+    first = README.partition("## Install")[0]
+    assert len(first) <= 3_600, "what is read first has to fit a screen"
+
+
+def test_findings_of_readme_stand_on_the_pages_that_they_link():
+    """Every number of a finding, and both ends of its interval."""
+    listed = README.partition("Found so far")[2].partition("## ")[0].split("\n- ")[1:]
+    assert len(listed) == 4
+    for finding in listed:
+        pages = [ROOT / link for link in LINK.findall(finding)]
+        told = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+        words = re.sub(r"\]\(\S+\)", "]", finding)
+        numbers = re.findall(r"(?<![\w.-])[+−]?\d++(?:[.,]\d+)*+(?![\w-])", words)
+        assert len(numbers) > 3
+        for number in numbers:
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d]|[.]\d)", told), number
 
 
 def tracked(pattern):
@@ -109,8 +152,7 @@ def test_the_package_works_from_its_wheel(tmp_path):
     listed = subprocess.check_output(["git", "ls-files", "src"], cwd=ROOT, text=True).splitlines()
     kept = [Path(file).relative_to("src") for file in listed if (ROOT / file).exists()]
     assert [file for file in kept if not (tmp_path / "site" / file).exists()] == []
-    code = (
-        "from headsweep import cli; print(cli.__file__); raise SystemExit(cli.main(['--version']))"
-    )
+    code = "from headsweep.cli import main as cli; print(cli.__file__); "
+    code += "raise SystemExit(cli.main(['--version']))"
     found = python("-P", "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert found.startswith(str(tmp_path / "site"))

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from headsweep import cli
+from headsweep.cli import main as cli
 from headsweep.workflow import jobs
 from headsweep.workflow.jobs import JOBS
 from processes import python
@@ -17,25 +17,26 @@ HEAVY += ["sentence_transformers"]
 
 MAY_IMPORT = [
     {
-        "generation.client": "",
-        "generation.work": "",  # of a job that finds no engine
-        "generation.prepare": "pandas",
+        "answers.client": "",
+        "answers.work": "",  # of a job that finds no engine
+        "answers.prepare": "pandas",
         "grading.matrix": "pandas",
-        "athena.problems": "pandas",
-        "sprint.job": "pandas scipy",
-        "sprint.frontier_job": "pandas scipy",
-        "analysis.jobs": "pandas scipy",
-        "maps.table": "pandas scipy",
-        "report.page": "pandas scipy",
-        "figures.draw": "pandas scipy matplotlib",
-        "printed.job": "pandas scipy matplotlib",
+        "experiments.athena.problems": "pandas",
+        "experiments.sprint.job": "pandas scipy",
+        "experiments.sprint.frontier_job": "pandas scipy",
+        "results.jobs": "pandas scipy",
+        "experiments.maps.table": "pandas scipy",
+        "page.report": "pandas scipy",
+        "page.figures.draw": "pandas scipy matplotlib",
+        "page.printed.job": "pandas scipy matplotlib",
     },
     {
-        "generation.activations": "pandas scipy sympy torch transformers",
-        "maps.known_texts": "pandas scipy sympy torch transformers",
-        "maps.job": "pandas scipy sympy torch transformers",
-        "compression.arm_jobs": "pandas scipy sympy torch transformers",
-        "compression.arm_measurements": "pandas scipy sympy torch transformers",
+        "answers.activations": "pandas scipy sympy torch transformers",
+        "answers.looks": "pandas scipy sympy torch transformers",
+        "experiments.maps.known_texts": "pandas scipy sympy torch transformers",
+        "experiments.maps.job": "pandas scipy sympy torch transformers",
+        "experiments.compression.arm_jobs": "pandas scipy sympy torch transformers",
+        "experiments.compression.arm_measurements": "pandas scipy sympy torch transformers",
     },
 ]
 """In each process one after the other: what one may import, those after it may, too."""

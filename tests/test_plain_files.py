@@ -14,22 +14,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from example_config import VALUES
+from headsweep.answers import prepare
 from headsweep.benchmarks import row_files
 from headsweep.benchmarks.sources import file_rows
-from headsweep.cli import main
+from headsweep.cli.main import main
+from headsweep.cli.store import move_to_trash
 from headsweep.config import load, parse
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, TableError
-from headsweep.generation import journal, prepare
-from headsweep.generation.locks import Locks
+from headsweep.files.locks import Locks
+from headsweep.files.plain_files import expanded, open_to_write
+from headsweep.files.record import read_bytes, read_facts, read_tensors
+from headsweep.files.safe_files import atomic, read_table, remove_folder, write_text
+from headsweep.files.tables import QUESTIONS
+from headsweep.grading import foreign
 from headsweep.models.source import BUILTIN, fingerprint
-from headsweep.plain_files import expanded, open_to_write
-from headsweep.planning.hard_links import link
-from headsweep.planning.store import write_config
-from headsweep.record import read_bytes, read_facts, read_tensors
-from headsweep.safe_files import atomic, read_table, remove_folder, write_text
-from headsweep.tables import QUESTIONS
-from headsweep.tool import foreign
-from headsweep.tool.store import move_to_trash
+from headsweep.store import journal
+from headsweep.store.hard_links import link
+from headsweep.store.layout import write_config
 
 FOLDER = Path("results/demo/logs")
 

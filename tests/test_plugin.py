@@ -11,13 +11,14 @@ import pytest
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from headsweep import cli
+from headsweep.answers import client
+from headsweep.answers.progress import Reports
+from headsweep.cli import main as cli
 from headsweep.errors import RESULT
-from headsweep.generation import client
+from headsweep.words import STAGES, clock, doing, progress, stage_of
 from snakemake_logger_plugin_headsweep import LogHandler, _end_of, _summary
 from snakemake_logger_plugin_headsweep.pace import Pace, Planned, expected
 from snakemake_logger_plugin_headsweep.screen import Screen
-from snakemake_logger_plugin_headsweep.words import STAGES, clock, doing, progress, stage_of
 
 RULES = Path(__file__).parents[1] / "workflow" / "rules"
 
@@ -296,6 +297,16 @@ def test_a_job_is_told_in_words():
         (89, 120, 89.0, {}, "89 of 120 answers, 1.0/s, 31 s left"),
         (90, 120, 90.0, {}, "90 of 120 answers, 1.0/s, the longest are left"),
         (0, 71, 0.0, {"waits": "the GPU"}, "waiting for the GPU"),
+        # Ten are written together: 6 of them have 40 tokens each after 9 s, and 80 at most.
+        (
+            4,
+            10,
+            20.0,
+            {"tokens": 240, "limit": 60},
+            "4 of 10 answers after 20 s, at most 10 s left",
+        ),
+        (4, 11, 20.0, {"tokens": 240, "limit": 60}, "4 of 11 answers after 20 s"),
+        (4, 10, 20.0, {"tokens": 60, "limit": 60}, "4 of 10 answers after 20 s"),
     ],
 )
 def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds, heard, said):
@@ -307,7 +318,7 @@ def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds,
 
 
 def test_a_job_says_nothing_twice_within_the_doubled_time():
-    reports = client._Reports(0.0)
+    reports = Reports(0.0)
     counts = {0: 0, 95: 7, 97: 8, 140: 8}  # answers, from each second on
 
     def told(until):

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from headsweep.reference import captions, page
+from headsweep.cli.reference import captions, page
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "config" / "reference.md"

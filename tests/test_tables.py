@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headsweep import paths, tables
 from headsweep.errors import TableError
-from headsweep.record import (
+from headsweep.files import paths, tables
+from headsweep.files.record import (
     Stopwatch,
     checked_file,
     first_damaged_file,
@@ -19,8 +19,8 @@ from headsweep.record import (
     record_path,
     write_record,
 )
-from headsweep.safe_files import atomic, read_metadata, read_table, write_json, write_table
-from headsweep.tables import ACCURACY, EMBEDDINGS, QUESTIONS
+from headsweep.files.safe_files import atomic, read_metadata, read_table, write_json, write_table
+from headsweep.files.tables import ACCURACY, EMBEDDINGS, QUESTIONS
 
 
 def questions(n=3):

@@ -7,14 +7,14 @@ import logging
 import pandas as pd
 import pytest
 
+from headsweep.answers import client
 from headsweep.benchmarks.sources import read_source
-from headsweep.cli import main
+from headsweep.cli.main import main
+from headsweep.cli.solve import Candidate, Solved, to_json, to_text
 from headsweep.config import Questions
 from headsweep.errors import BenchmarkError
-from headsweep.generation import client
-from headsweep.safe_files import write_csv
+from headsweep.files.safe_files import write_csv
 from headsweep.text import aligned, counted, json_line, one_line, parameters, visible
-from headsweep.tool.solve import Candidate, Solved, to_json, to_text
 from snakemake_logger_plugin_headsweep.screen import Screen
 
 ACTING = ["\x1b[2J", "\x1b]8;;x\x07", "\x9b31m", "\r", "\b", "\x00", "\x7f", "\u202e", "\u2066"]

@@ -106,11 +106,11 @@ def _work(connection):
         import snakemake.cli
         import torch
 
-        import headsweep.cli
+        import headsweep.cli.main
 
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         program = Path(sys.argv[0]).name
-        status = {"snakemake": snakemake.cli.main, "headsweep": headsweep.cli.main}[program]()
+        status = {"snakemake": snakemake.cli.main, "headsweep": headsweep.cli.main.main}[program]()
     except SystemExit as left:
         status = int(left.code or 0)
     except BaseException:

@@ -1,4 +1,8 @@
-"""What does a reasoning model gain by losing an attention head?"""
+"""What does a reasoning model gain by losing an attention head?
+
+`sweep` answers a benchmark without each head in turn, `load` reads a finished run, `prune` removes
+heads for good, `pruned` for the time of a block; `grade` and `compare` judge anyone's answers.
+"""
 
 from importlib import import_module
 from typing import Any
@@ -6,18 +10,18 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PLACES = {
-    "Pruned": "compression.pruning.Pruned",
-    "Run": "tool.run.Run",
-    "Solver": "tool.solve.Solver",
-    "compare": "tool.referee.compare",
+    "Pruned": "experiments.compression.pruning.Pruned",
+    "Run": "results.run.Run",
+    "Solver": "cli.solve.Solver",
+    "compare": "cli.compare_answers.compare",
     "export_gguf": "models.gguf_export.export_gguf",
     "grade": "grading.verdicts.grade",
-    "load": "tool.run.Run",
+    "load": "results.run.Run",
     "load_model": "models.load.load_checkpoint",
-    "prune": "compression.pruning.prune",
-    "prune_and_recover": "recovery.prune.prune_and_recover",
+    "prune": "experiments.compression.pruning.prune",
+    "prune_and_recover": "experiments.recovery.prune.prune_and_recover",
     "pruned": "models.masks.without_head",
-    "sweep": "tool.sweep.sweep",
+    "sweep": "cli.sweep.sweep",
 }
 """The public functions and classes, imported on first use: torch alone takes seconds."""
 
@@ -29,3 +33,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'headsweep' has no attribute {name!r}")
     module, _, attribute = _PLACES[name].rpartition(".")
     return getattr(import_module(f"headsweep.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,5 +1,5 @@
 """`python -m headsweep` is `headsweep`."""
 
-from headsweep.cli import main
+from headsweep.cli.main import main
 
 raise SystemExit(main())

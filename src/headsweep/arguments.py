@@ -3,11 +3,68 @@
 import argparse
 import inspect
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
-from headsweep.errors import ConfigError, quoted
+from headsweep.errors import ConfigError, nearest, quoted
+
+_WIDTH = 80
+
+
+class _Form(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, at most 80 columns."""
+
+    def __init__(self, prog: str) -> None:
+        width = min(_WIDTH, shutil.get_terminal_size().columns)
+        super().__init__(prog, width=width - 2)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line: the word, what is allowed, the help to read next."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **{"formatter_class": _Form, **options})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse a command line; words that no command or option takes are refused here, by name."""
+        for word in args or ():
+            # What follows the name of a command, or a word before options of others, is not its.
+            if word == "--" or (self._hands_on and not word.startswith("-")):
+                break
+            self._refuse_unknown(word)
+        known, extra = super().parse_known_args(args, namespace)
+        if extra:
+            self.error(f"{quoted(extra[0])} is not expected there")
+        return known, extra
+
+    @property
+    def _hands_on(self) -> bool:
+        """Whether words are left to a command's own parser, or to another program."""
+        return any(each.nargs in (argparse.PARSER, argparse.REMAINDER) for each in self._actions)
+
+    def _refuse_unknown(self, word: str) -> None:
+        option = word.partition("=")[0]
+        allowed = self._option_string_actions
+        if option.startswith("--") and not any(each.startswith(option) for each in allowed):
+            meant = nearest(option, allowed)
+            self.error(f"{quoted(option)} is no option{meant}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = list(map(str, action.choices))
+        told = f"{quoted(value)} is no {action.metavar or action.dest}"
+        if action.option_strings:
+            told = f"{'/'.join(action.option_strings)} {quoted(value)} is not allowed"
+        self.error(f"{told}{nearest(str(value), choices)}; choose {', '.join(choices)}")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a ConfigError of one line, in place of printing the usage."""
+        command = self.prog.partition(" ")[2]
+        where = f"{command}: " if command else ""
+        raise ConfigError(f"{where}{message}; `{self.prog} --help` shows how it is called")
 
 
 def count(text: str) -> int:
@@ -103,12 +160,14 @@ def add_command(
     Parameters before the ``*`` of the signature become positional arguments, but for some
     `options`, those after it options; the command is `without` some. Types decide how arguments are
     read (whole numbers are positive). The docstring's first line describes the command, its
-    ``Args:`` the arguments.
+    ``Args:`` the arguments, its ``Examples:``, which the epilog follows, how it is called.
     """
     about, _, rest = (inspect.getdoc(function) or "").partition("\n")
     texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
-    form = argparse.RawDescriptionHelpFormatter
-    command = commands.add_parser(name, description=about, epilog=epilog, formatter_class=form)
+    if examples := re.search(r"^Examples:\n((?: {4}.*\n?)+)", rest, re.MULTILINE):
+        called = examples[1].replace("\n    ", "\n  ").rstrip()
+        epilog = "\n\n".join(filter(None, (f"examples:\n  {called.lstrip()}", epilog)))
+    command = commands.add_parser(name, description=about, epilog=epilog)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name in without:
             continue

@@ -8,7 +8,7 @@ traceback.
 import logging
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 RESULT = 25
@@ -74,6 +74,14 @@ def reject_duplicate_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {quoted(key)} is given twice; remove one")
         content[key] = value
     return content
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` of the allowed word most like one; nothing if none is."""
+    from difflib import get_close_matches  # slow to import
+
+    found = get_close_matches(word, list(allowed), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def cause_of(error: Exception, most: int | None = None) -> str:

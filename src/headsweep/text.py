@@ -166,3 +166,9 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
 def duration(hours: float) -> str:
     """Return hours in words, as in ``12.0 min`` or ``3.4 h``."""
     return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
+
+
+def shared_length(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Return how many characters, or other items, two sequences have in common at their start."""
+    unlike = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(unlike, min(len(one), len(other)))

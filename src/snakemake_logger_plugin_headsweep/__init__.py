@@ -20,9 +20,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from headsweep.text import counted
-from snakemake_logger_plugin_headsweep.pace import Pace, Planned
-from snakemake_logger_plugin_headsweep.screen import Screen
-from snakemake_logger_plugin_headsweep.words import (
+from headsweep.words import (
     STAGES,
     TARGETS,
     clock,
@@ -30,6 +28,8 @@ from snakemake_logger_plugin_headsweep.words import (
     progress,
     stage_of,
 )
+from snakemake_logger_plugin_headsweep.pace import Pace, Planned
+from snakemake_logger_plugin_headsweep.screen import Screen
 
 _CHATTER = (
     "Assuming unrestricted",

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from headsweep.athena.equations import bracketed, evaluate, parse
-from headsweep.athena.problems import read
 from headsweep.config.solvers import FETCH, WordProblems
 from headsweep.errors import BenchmarkError
-from headsweep.planning.revisions import check_revision
+from headsweep.experiments.athena.equations import bracketed, evaluate, parse
+from headsweep.experiments.athena.problems import read
+from headsweep.store.revisions import check_revision
 
 PROBLEM = """<Problem ID="{id}" Grade="1"><Body>{body}</Body><Question>{question}</Question>
 <Solution-Type>{type}</Solution-Type><Answer>0</Answer><Formula>{formula}</Formula></Problem>"""

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from headsweep.athena import solver as module
-from headsweep.athena.equations import NUMBER, Problem, parse
-from headsweep.athena.expressions import UNARY, Expander, Op
-from headsweep.athena.solver import lenient, load_solver, new_solver, strict
 from headsweep.config.solvers import Encoder, Solver
 from headsweep.errors import BenchmarkError, ModelError
+from headsweep.experiments.athena import solver as module
+from headsweep.experiments.athena.equations import NUMBER, Problem, parse
+from headsweep.experiments.athena.expressions import UNARY, Expander, Op
+from headsweep.experiments.athena.solver import lenient, load_solver, new_solver, strict
 from headsweep.models.learner import accuracy, move
 
 SETTINGS = Solver(

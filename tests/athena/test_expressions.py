@@ -7,8 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from headsweep.athena.equations import evaluate, infix, parse, parse_prefix
-from headsweep.athena.expressions import (
+from headsweep.errors import BenchmarkError
+from headsweep.experiments.athena.equations import evaluate, infix, parse, parse_prefix
+from headsweep.experiments.athena.expressions import (
     MERGES,
     MOST_THOUGHTS,
     UNARY,
@@ -18,7 +19,6 @@ from headsweep.athena.expressions import (
     harvest,
     schedule,
 )
-from headsweep.errors import BenchmarkError
 
 NUMBERS = (3.5, 7.25, 11.125)
 CONSTANTS = (1.0, 2.0, 3.14)

@@ -8,18 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headsweep.athena import problems as source
-from headsweep.athena.equations import NUMBER, Problem, evaluate, infix, parse
-from headsweep.athena.expressions import harvest, schedule
-from headsweep.athena.generated import TEMPLATES, generate
-from headsweep.athena.problems import complexity, divide, nesting, operators, read_parts, stratum
-from headsweep.athena.solver import lenient, strict
 from headsweep.config import parse as parse_config
 from headsweep.config.solvers import Partition, WordProblems
 from headsweep.errors import BenchmarkError
-from headsweep.planning.store import Store
-from headsweep.safe_files import write_table
-from headsweep.tables import PROBLEMS
+from headsweep.experiments.athena import problems as source
+from headsweep.experiments.athena.equations import NUMBER, Problem, evaluate, infix, parse
+from headsweep.experiments.athena.expressions import harvest, schedule
+from headsweep.experiments.athena.generated import TEMPLATES, generate
+from headsweep.experiments.athena.problems import (
+    complexity,
+    divide,
+    nesting,
+    operators,
+    read_parts,
+    stratum,
+)
+from headsweep.experiments.athena.solver import lenient, strict
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import PROBLEMS
+from headsweep.store.layout import Store
 
 CHINESE = {
     "id": "7",

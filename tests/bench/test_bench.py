@@ -15,8 +15,8 @@ from benchmarks import baselines, gpu, shapes, sweep
 from benchmarks.baselines import RIVALS, Costs, Outcome, Work, floor, peak
 from benchmarks.shapes import Expansion
 from benchmarks.sweep import report
+from headsweep.engine.requests import Answer, Request
 from headsweep.errors import ModelError
-from headsweep.generation.requests import Answer, Request
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_model
 from headsweep.models.masks import pruned

@@ -19,10 +19,10 @@ from headsweep.benchmarks.templates import GSM8K
 from headsweep.benchmarks.templates_math import SUBJECTS
 from headsweep.config import Questions, parse
 from headsweep.errors import BenchmarkError, ConfigError
-from headsweep.planning.cost import SPLIT_SIZES
-from headsweep.planning.revisions import resolve
-from headsweep.sprint.validation import overlap
-from headsweep.tables import QUESTIONS
+from headsweep.experiments.sprint.validation import overlap
+from headsweep.files.tables import QUESTIONS
+from headsweep.store.revisions import resolve
+from headsweep.workflow.cost import SPLIT_SIZES
 
 MATH_KEYS = ("problem", "answer", "subject", "level", "unique_id", "solution")
 MATH_ROWS = [

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from headsweep.athena.generated import generate
-from headsweep.athena.solver import MathSolver, new_solver
 from headsweep.benchmarks.generated import corpus
-from headsweep.compression.decoder import DecoderLearner
 from headsweep.config import Decoding
 from headsweep.config.solvers import Encoder, Solver
+from headsweep.experiments.athena.generated import generate
+from headsweep.experiments.athena.solver import MathSolver, new_solver
+from headsweep.experiments.compression.decoder import DecoderLearner
+from headsweep.experiments.reasoner import Settings, new_model, train_tokenizer
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import Learner
 from headsweep.models.loaded import LoadedModel
-from headsweep.reasoner.training import Settings, new_model, train_tokenizer
 
 SMALL = Solver(
     encoder=Encoder(layers=2, width=24, heads=3, intermediate=20, dropout=0.3, min_count=1),

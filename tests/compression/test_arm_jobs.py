@@ -14,19 +14,19 @@ import yaml
 from small import save_decoder
 
 from damage import damaged
-from headsweep import paths
-from headsweep.analysis import jobs
-from headsweep.athena.generated import generate
-from headsweep.athena.problems import divide
-from headsweep.compression import arm_jobs, arm_measurements
+from headsweep.answers import prepare
 from headsweep.config import parse
 from headsweep.errors import BenchmarkError, HeadsweepError, ModelError, TableError
-from headsweep.generation import prepare
-from headsweep.planning.batches import arms, solvers
-from headsweep.planning.store import Store
-from headsweep.record import read_record
-from headsweep.safe_files import read_table, write_table
-from headsweep.tables import ANSWERS, OUTCOMES, QUESTIONS, STUDY_OUTCOMES
+from headsweep.experiments.athena.generated import generate
+from headsweep.experiments.athena.problems import divide
+from headsweep.experiments.compression import arm_jobs, arm_measurements
+from headsweep.files import paths
+from headsweep.files.record import read_record
+from headsweep.files.safe_files import read_table, write_table
+from headsweep.files.tables import ANSWERS, OUTCOMES, QUESTIONS, STUDY_OUTCOMES
+from headsweep.results import jobs
+from headsweep.store.batches import arms, solvers
+from headsweep.store.layout import Store
 
 SEED = 3
 CONFIG = parse(

@@ -14,12 +14,18 @@ from small import certain_solver, same, weights
 from tiny_models import named, wide
 from torch.nn.utils.rnn import pad_sequence
 
-from headsweep.athena.generated import generate
-from headsweep.compression.calibration import calibrate, row_batches, weight_norms
-from headsweep.compression.choice import heads_at, heads_due, lowest_heads
-from headsweep.compression.criteria import CRITERIA, accuracy_drops, calibration, head_scores, mixed
 from headsweep.config.compression import Compression, Importance
 from headsweep.errors import ModelError
+from headsweep.experiments.athena.generated import generate
+from headsweep.experiments.compression.calibration import calibrate, row_batches, weight_norms
+from headsweep.experiments.compression.choice import heads_at, heads_due, lowest_heads
+from headsweep.experiments.compression.criteria import (
+    CRITERIA,
+    accuracy_drops,
+    calibration,
+    head_scores,
+    mixed,
+)
 from headsweep.models.geometry import AttentionLayer, HeadGeometry, evaluating, find_heads
 from headsweep.models.learner import eager_attention
 from headsweep.models.masks import edited_weights

@@ -10,14 +10,14 @@ from small import same, save_decoder, weights
 
 from headsweep.benchmarks.generated import generate
 from headsweep.benchmarks.templates import box
-from headsweep.compression.criteria import head_scores
-from headsweep.compression.decoder import DecoderLearner, to_answer, to_learn
-from headsweep.compression.rounds import compress
 from headsweep.config import Decoding
 from headsweep.config.compression import Compression, Distillation, Importance
 from headsweep.config.solvers import Training
+from headsweep.engine.requests import Answer, Request
 from headsweep.errors import ModelError
-from headsweep.generation.requests import Answer, Request
+from headsweep.experiments.compression.criteria import head_scores
+from headsweep.experiments.compression.decoder import DecoderLearner, to_answer, to_learn
+from headsweep.experiments.compression.rounds import compress
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import copied
 from headsweep.models.load import load_checkpoint, load_model

@@ -13,23 +13,23 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForSequenceClassification
 
 from example_config import config
-from headsweep.athena.encoders import word_tokenizer
-from headsweep.compression import footprint
-from headsweep.compression.arm_measurements import narrowed, relative
-from headsweep.compression.calibration import calibrate
-from headsweep.compression.decoder import Question, TokenizedQuestion
-from headsweep.compression.distillation import distilled, frozen
 from headsweep.config import Study
 from headsweep.config.compression import Compression, Importance
+from headsweep.experiments.athena.encoders import word_tokenizer
+from headsweep.experiments.compression import arm_measurements, savings
+from headsweep.experiments.compression.arm_measurements import narrowed, relative
+from headsweep.experiments.compression.calibration import calibrate
+from headsweep.experiments.compression.decoder import Question, TokenizedQuestion
+from headsweep.experiments.compression.distillation import distilled, frozen
+from headsweep.experiments.reasoner import Settings
 from headsweep.models.checkpoints import save_pruned
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import quantised
 from headsweep.models.load import load_checkpoint
 from headsweep.models.model_card import Pruning
 from headsweep.models.removal import remove_heads
-from headsweep.planning.memory import scoring_memory, training_memory
-from headsweep.reasoner.training import Settings
 from headsweep.variants import Variant
+from headsweep.workflow.memory import scoring_memory, training_memory
 
 TOKENS, WIDTH, INNER = 7, 48, 56
 QWEN2 = wide("Qwen2", head_dim=8, tie_word_embeddings=True)
@@ -45,7 +45,7 @@ def counted_flops(model):
     """Count the operations of the products in a pass, attention as plain ones: the counter knows
     fused attention on some devices only."""
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        model(**footprint.dummy_texts(model, 1, TOKENS))
+        model(**savings.dummy_texts(model, 1, TOKENS))
     return counter.get_total_flops()
 
 
@@ -57,32 +57,32 @@ def test_the_closed_form_equals_the_counter_and_a_cache_holds_what_is_said(archi
     group = geometry.layer(1).query_heads // geometry.layer(1).kv_heads
     for gone in ([], [Variant(1, head) for head in range(group)]):
         geometry = remove_heads(model, geometry, gone)
-        found = footprint.size(model, geometry, TOKENS)
+        found = savings.size(model, geometry, TOKENS)
         assert found.flops == counted_flops(model)
         if geometry.keeps_cache:
             ids = torch.zeros(1, TOKENS, dtype=torch.long)
             layers = model(ids, use_cache=True).past_key_values.layers
             held = sum(each.nbytes for layer in layers for each in (layer.keys, layer.values))
-            assert footprint.cache_bytes(model, geometry) == held / TOKENS
+            assert savings.cache_bytes(model, geometry) == held / TOKENS
 
 
 def test_sizes_leave_embeddings_and_head_out_of_layers_and_count_shared_weights_once():
     model = tiny_models.build(Architecture("Bert", auto=AutoModelForSequenceClassification))
-    found = footprint.size(model, find_heads(model), TOKENS)
+    found = savings.size(model, find_heads(model), TOKENS)
     layer = 4 * (WIDTH * WIDTH + WIDTH) + 2 * WIDTH * INNER + INNER + WIDTH + 4 * WIDTH
     assert found.layer_parameters == 4 * layer
     assert found.parameters == model.num_parameters()
     assert found.weight_bytes == 4 * found.parameters
     model = tiny_models.build(QWEN2)
     assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert footprint.weight_bytes(model) == 4 * model.num_parameters()
-    assert footprint.weight_bytes(model.bfloat16()) == 2 * model.num_parameters()
+    assert savings.weight_bytes(model) == 4 * model.num_parameters()
+    assert savings.weight_bytes(model.bfloat16()) == 2 * model.num_parameters()
 
 
 def test_quantised_weights_are_a_quarter_and_those_in_half_precision_go_by_float32():
     model, half = bert(), bert().bfloat16()
     linear = [m.weight.numel() for m in model.modules() if isinstance(m, nn.Linear)]
-    saved = footprint.weight_bytes(model) - footprint.weight_bytes(quantised(model))
+    saved = savings.weight_bytes(model) - savings.weight_bytes(quantised(model))
     assert saved == 3 * sum(linear) - 12 * len(linear)  # a scale and a zero point each
     assert isinstance(model.encoder.layer[0].attention.self.query, nn.Linear)
     found = quantised(half)
@@ -128,9 +128,50 @@ def test_turns_go_on_until_the_ratio_s_interval_is_narrow_or_time_is_up():
     noisy = narrowed(turns(0.08, 0.05, number=4), lambda: turns(0.08, 0.05))
     assert len(noisy) > 8 and wide(noisy[:-1]) and not wide(noisy)
     hopeless = narrowed(turns(1.0, 0.5, number=4), lambda: turns(1.0, 0.5))
-    assert wide(hopeless) and hopeless[4:].sum() <= 10
+    assert wide(hopeless) and hopeless[4:].sum() <= 5
     slow = turns(1.0, 30, number=4)
     assert narrowed(slow, lambda: 1 / 0) is slow  # one more would take too long
+
+
+@pytest.mark.parametrize(("seconds", "of_all"), [(40.0, 2), (0.4, 3), (0.01, 4)])
+def test_timing_a_test_ends_by_the_clock(seconds, of_all, monkeypatch):
+    """Three learners answer it in turn, then two whose ratio never becomes known."""
+    draw = np.random.default_rng(0)
+    answered, times = [], []
+
+    def seconds_of(call):
+        call()
+        times.append(seconds * draw.uniform(1, 3))
+        return times[-1]
+
+    monkeypatch.setattr(arm_measurements, "seconds_of", seconds_of)
+    names = ["baseline", "full", "causal"]
+    measured = [arm_measurements._Measured(name, False, name, name, None) for name in names]
+    found = arm_measurements._answering(measured, answered.append)
+    turns = answered.count("causal")
+    pairs = answered.count("full") - turns
+    assert answered == turns * names + pairs * names[:2]
+    assert turns == of_all and (pairs > 0) is (seconds < 5)
+    longest = 5 + 9 * seconds  # the last turn may take longer than the one before
+    assert sum(times[6 : 3 * turns]) <= longest and sum(times[3 * turns :]) <= longest
+    assert found.shape == (3, 4) and found[0].tolist()[1:] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("on_one", "chosen"), [(2.9, 1), (3.1, 4)])
+def test_all_threads_compute_only_where_they_are_worth_it(on_one, chosen, monkeypatch):
+    """A call takes two seconds on all of four."""
+    threads = 4
+
+    def set_num_threads(number):
+        nonlocal threads
+        threads = number
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(torch, "set_num_threads", set_num_threads)
+    monkeypatch.setattr(arm_measurements, "seconds_of", lambda _: {1: on_one, 4: 2.0}[threads])
+    with arm_measurements._worthwhile_threads(lambda: None) as found:
+        assert found == threads == chosen
+    assert threads == 4
 
 
 def test_the_most_that_is_held_at_once_is_counted():
@@ -140,8 +181,8 @@ def test_the_most_that_is_held_at_once_is_counted():
         return held + torch.empty(2000)[:1000]  # three at once
 
     torch.empty(9000)
-    assert footprint.most_allocated(call) == pytest.approx(4 * 6000, abs=1000)
-    assert footprint.most_allocated(lambda: None) == 0
+    assert savings.most_allocated(call) == pytest.approx(4 * 6000, abs=1000)
+    assert savings.most_allocated(lambda: None) == 0
 
 
 def test_a_peak_is_the_weights_and_a_pass_however_they_were_loaded(tmp_path):
@@ -152,7 +193,7 @@ def test_a_peak_is_the_weights_and_a_pass_however_they_were_loaded(tmp_path):
     word_tokenizer(["some words"], 1).save_pretrained(tmp_path)
     save_pruned(model, geometry, tmp_path / "free", "free", pruning, tmp_path)
     peaks = [
-        footprint.peak_bytes(each, batch, TOKENS) - footprint.weight_bytes(each)
+        savings.peak_bytes(each, batch, TOKENS) - savings.weight_bytes(each)
         for each in (model, load_checkpoint(str(tmp_path / "free")))
         for batch in (4, 8)
     ]
@@ -174,7 +215,7 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
     geometry, ids = find_heads(model), torch.randint(900, (texts, tokens))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     model.lm_head.register_forward_pre_hook(lambda _, seen: 1 / 0 if seen[0].shape[1] > 8 else None)
-    peak = footprint.most_allocated(lambda: calibrate(model, geometry, [batch]))
+    peak = savings.most_allocated(lambda: calibrate(model, geometry, [batch]))
     own = config(
         models={"big": {"heads": heads, "billions": model.num_parameters() / 1e9}},
         sweeps={"table": {"heads": [1]}},
@@ -183,7 +224,7 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
     method = Compression(importance=Importance(batch_size=texts))
     study = Study(model="big", train="train", test="test", method=method)
     planned = 1e9 * scoring_memory(own, study, method)
-    assert peak + footprint.weight_bytes(model) == pytest.approx(planned, rel=0.25)
+    assert peak + savings.weight_bytes(model) == pytest.approx(planned, rel=0.25)
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])

@@ -12,15 +12,15 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 import headsweep
 from damage import damaged
-from headsweep.athena.encoders import word_tokenizer
-from headsweep.cli import main
-from headsweep.compression import pruning
+from headsweep.cli.main import main
 from headsweep.errors import ModelError, TableError
+from headsweep.experiments.athena.encoders import word_tokenizer
+from headsweep.experiments.compression import pruning
+from headsweep.files.record import read_record
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import ACCURACY
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
-from headsweep.record import read_record
-from headsweep.safe_files import write_table
-from headsweep.tables import ACCURACY
 from headsweep.variants import Variant
 
 LAYERS, HEADS, WORDS = 4, 6, [f"w{number}" for number in range(40)]

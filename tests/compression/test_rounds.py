@@ -10,16 +10,16 @@ from pydantic import ValidationError
 from small import killed_at, same, weights
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from headsweep.athena.generated import generate
-from headsweep.athena.solver import load_solver, new_solver
-from headsweep.compression import rounds, training
-from headsweep.compression.footprint import parameters
-from headsweep.compression.rounds import History, Round, compress
-from headsweep.compression.training import Epoch
 from headsweep.config.compression import Compression, Distillation, Importance
 from headsweep.config.experiments import ARMS, arm, changed
 from headsweep.config.solvers import Encoder, Solver, Training, WordProblems
 from headsweep.errors import ModelError
+from headsweep.experiments.athena.generated import generate
+from headsweep.experiments.athena.solver import load_solver, new_solver
+from headsweep.experiments.compression import rounds, training
+from headsweep.experiments.compression.rounds import History, Round, compress
+from headsweep.experiments.compression.savings import parameters
+from headsweep.experiments.compression.training import Epoch
 from headsweep.models.geometry import find_heads, kept_heads
 from headsweep.models.learner import accuracy
 from headsweep.variants import Variant

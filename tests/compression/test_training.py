@@ -12,16 +12,20 @@ from accelerate.state import AcceleratorState
 from small import SMALL, certain_solver, same, weights
 from torch.distributions import Bernoulli, Categorical, kl_divergence
 
-from headsweep.athena.generated import generate
-from headsweep.athena.problems import divide
-from headsweep.athena.solver import MathSolver, new_solver
-from headsweep.compression import distillation
-from headsweep.compression import training as training_module
-from headsweep.compression.distillation import distilled, frozen, without_attention_dropout
-from headsweep.compression.training import TrainingCallback, task, train
 from headsweep.config.compression import Distillation
 from headsweep.config.solvers import Partition, Solver, Training
 from headsweep.errors import ModelError
+from headsweep.experiments.athena.generated import generate
+from headsweep.experiments.athena.problems import divide
+from headsweep.experiments.athena.solver import MathSolver, new_solver
+from headsweep.experiments.compression import distillation
+from headsweep.experiments.compression import training as training_module
+from headsweep.experiments.compression.distillation import (
+    distilled,
+    frozen,
+    without_attention_dropout,
+)
+from headsweep.experiments.compression.training import TrainingCallback, task, train
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import JudgedAnswer, copied, eager_attention, shares
 from headsweep.models.removal import remove_heads

@@ -20,12 +20,12 @@ from pathlib import Path
 import psutil
 
 from comparing import assert_same
-from headsweep import paths
 from headsweep.config import parse
 from headsweep.errors import TableError
-from headsweep.planning.revisions import resolve
-from headsweep.planning.store import Store
-from headsweep.record import RECORD, checked_file, find_record, read_facts
+from headsweep.files import paths
+from headsweep.files.record import RECORD, checked_file, find_record, read_facts
+from headsweep.store.layout import Store
+from headsweep.store.revisions import resolve
 from mini import MINIATURE, REASONER, Snakemake, left_over
 from processes import working_in
 
@@ -162,7 +162,7 @@ def fill_the_disk(run):
         run.start().wait(run.patience)
         shutil.copytree(results, kept, symlinks=True)
     finally:
-        run.kill("headsweep.generation.server")
+        run.kill("headsweep.answers.server")
         subprocess.run(["umount", "--lazy", str(results)], check=True)
     results.rmdir()
     kept.rename(results)
@@ -217,7 +217,7 @@ def start_two(run):
 FAULTS = {
     "kill Snakemake": lambda run: kill(run, "-m snakemake"),
     "kill a job": lambda run: kill(run, "headsweep", "--log"),
-    "kill the engine": lambda run: kill(run, "headsweep.generation.server"),
+    "kill the engine": lambda run: kill(run, "headsweep.answers.server"),
     "kill everything": kill_everything,
     "fill the disk": fill_the_disk,
     "make a file immutable": make_immutable,

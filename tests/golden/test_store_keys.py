@@ -11,15 +11,15 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from headsweep import paths
 from headsweep.config import Decoding, Embedder, Model, Questions, load
 from headsweep.config.compression import Compression, Distillation, Importance
 from headsweep.config.questions import Columns
 from headsweep.config.solvers import Encoder, Partition, Solver, Training, WordProblems
-from headsweep.planning.batches import all_arms, arm_files, batches
-from headsweep.planning.keys import encoder_key, key, source_key, split_key
-from headsweep.planning.revisions import resolve
-from headsweep.planning.store import Store
+from headsweep.files import paths
+from headsweep.store.batches import all_arms, arm_files, batches
+from headsweep.store.keys import encoder_key, key, source_key, split_key
+from headsweep.store.layout import Store
+from headsweep.store.revisions import resolve
 
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("store_keys.json")

@@ -11,19 +11,19 @@ import pandas as pd
 import pytest
 
 from example_config import VALUES
-from headsweep import tables
+from headsweep.cli.solve import count_votes
 from headsweep.config import parse
 from headsweep.errors import TableError
+from headsweep.files import tables
+from headsweep.files.safe_files import read_table, write_table
+from headsweep.files.tables import ACCURACY, ANSWERS
 from headsweep.grading import distinct, pool, process
 from headsweep.grading.extraction import gradable
 from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader, read
 from headsweep.grading.matrix import _right, accuracy_matrix, grade, grade_answers
 from headsweep.grading.pool import Limits, read_texts
-from headsweep.planning.batches import PlannedBatch, batches
-from headsweep.planning.store import Store
-from headsweep.safe_files import read_table, write_table
-from headsweep.tables import ACCURACY, ANSWERS
-from headsweep.tool.solve import count_votes
+from headsweep.store.batches import PlannedBatch, batches
+from headsweep.store.layout import Store
 from headsweep.variants import BASE, Variant
 
 EQUAL = {

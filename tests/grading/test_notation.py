@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from headsweep.benchmarks.golds import should_be
+from headsweep.cli.compare_answers import compare
 from headsweep.errors import GradingError, TableError, quoted
 from headsweep.grading.extraction import last_number, last_ratio
 from headsweep.grading.graders import chosen_letter, find_grader, hendrycks
@@ -18,7 +19,6 @@ from headsweep.grading.judge import equal
 from headsweep.grading.notation import unwrapped
 from headsweep.grading.numerals import final_number, number
 from headsweep.grading.verdicts import grade
-from headsweep.tool.referee import compare
 
 SWEEP = Path(__file__).parents[2] / "workflow/rules/sweep.smk"
 

@@ -3,5 +3,5 @@
 import sys
 from pathlib import Path
 
-for room in ("models", "generation"):
+for room in ("models", "engine"):
     sys.path.insert(0, str(Path(__file__).parents[1] / room))

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr, t
 
-from headsweep.maps.foretold import _held, among_best, foretold, rank_correlation
-from headsweep.maps.outcomes import (
+from headsweep.experiments.maps.foretold import _held, among_best, foretold, rank_correlation
+from headsweep.experiments.maps.outcomes import (
     HEADS,
     LIKELIHOOD,
     PREFERENCE,
@@ -76,7 +76,7 @@ def test_outcomes_are_paired_over_questions_in_their_units():
 @pytest.mark.parametrize(("maps", "noisy"), [(24, True), (5, False)])
 def test_a_preference_that_all_changes_have_is_rarely_shown(maps, noisy, monkeypatch):
     """In maps of 3 layers, all variants prefer right answers alike: heads as noise does."""
-    monkeypatch.setattr("headsweep.maps.outcomes.RESAMPLES", 400)
+    monkeypatch.setattr("headsweep.experiments.maps.outcomes.RESAMPLES", 400)
     draw = np.random.default_rng(5)
     names = [f"L{layer:02d}H{head:02d}" for layer in range(3) for head in range(14)]
     names += [f"L{layer:02d}N00" for layer in range(3)] if noisy else []

@@ -8,14 +8,22 @@ import pandas as pd
 import pytest
 
 import simulation
-from headsweep import paths
-from headsweep.analysis.verdicts import verdicts
+from headsweep.cli.store_files import files_of
 from headsweep.config import parse
 from headsweep.errors import ConfigError, TableError
-from headsweep.figures.draw import draw
-from headsweep.maps.table import write_tables
-from headsweep.planning.batches import batches, pool
-from headsweep.planning.maps import (
+from headsweep.experiments.maps.table import write_tables
+from headsweep.files import paths
+from headsweep.files.record import Stopwatch, rewrite_checksums, write_record
+from headsweep.files.safe_files import read_table, write_csv, write_table
+from headsweep.files.tables import ACCURACY, GRADIENTS, SCORES
+from headsweep.page.blocks import Section
+from headsweep.page.figures.draw import draw
+from headsweep.page.map_section import mapped
+from headsweep.results.marks import Mark
+from headsweep.results.verdicts import verdicts
+from headsweep.store.batches import batches, pool
+from headsweep.store.layout import Store
+from headsweep.store.map_scores import (
     find_map,
     map_heads,
     map_noise,
@@ -23,15 +31,8 @@ from headsweep.planning.maps import (
     texts_key,
     unchanged,
 )
-from headsweep.planning.revisions import resolve
-from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, rewrite_checksums, write_record
-from headsweep.report.blocks import Section
-from headsweep.report.maps import mapped
-from headsweep.safe_files import read_table, write_csv, write_table
-from headsweep.tables import ACCURACY, GRADIENTS, SCORES
+from headsweep.store.revisions import resolve
 from headsweep.text import nats
-from headsweep.tool.store_files import files_of
 
 HELPS = "L02H05"
 MATTERS = "L05H01"
@@ -102,7 +103,7 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, capl
     assert f"known: heads shown to matter: {shown}" in caplog.text
     audited(config)
     verdict = of_map(config)
-    assert (verdict.mark, verdict.section) == ("▲", "heads")
+    assert (verdict.mark, verdict.section) == (Mark.BETTER, "heads")
     assert verdict.answer == "1 head's loss favours right answers"
     heads = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
     best = heads[heads["outcome"] == "preference"].set_index("variant").loc[HELPS]
@@ -141,7 +142,7 @@ def test_a_head_that_does_no_more_than_noise_in_its_layer_is_not_said_to_help(co
     assert best["adjusted"] < 0.05 and 0 < best["band_low"] < 1.4
     verdict = of_map(config)
     assert (verdict.mark, verdict.answer) == (
-        "–",
+        Mark.NOT_SHOWN,
         "No head's loss is shown to favour right answers",
     )
     layers = pd.read_csv(Store(config).path(paths.MAP, map="known", table="layers"))
@@ -169,7 +170,7 @@ def test_without_an_effect_nothing_is_shown_and_the_verdict_says_so(config):
     write_tables(config, "known")
     audited(config)
     verdict = of_map(config)
-    assert verdict.mark == "–"
+    assert verdict.mark is Mark.NOT_SHOWN
     assert verdict.answer == "No head's loss is shown to favour right answers"
     assert len(str(verdict).split()) <= 40
 

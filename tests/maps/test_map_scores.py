@@ -12,15 +12,15 @@ import torch
 from test_engine import DECODERS, loaded_model
 from test_verify import build
 
+from headsweep.engine.decoder import Decoder
 from headsweep.errors import ModelError
-from headsweep.generation import journal
-from headsweep.generation.decoder import Decoder
-from headsweep.maps import job, scoring
-from headsweep.maps.gradients import estimate
-from headsweep.maps.job import bound, check_scores
-from headsweep.maps.scoring import Text, score
+from headsweep.experiments.maps import job, scoring
+from headsweep.experiments.maps.gradients import estimate
+from headsweep.experiments.maps.job import bound, check_scores
+from headsweep.experiments.maps.scoring import Text, score
 from headsweep.models.masks import edited_weights, pruned
-from headsweep.planning.maps import unchanged
+from headsweep.store import journal
+from headsweep.store.map_scores import unchanged
 from headsweep.variants import Variant
 
 NATS = 1e-3  # of a text

@@ -5,15 +5,15 @@ import pytest
 from test_map_run import mapping
 
 from headsweep.errors import TableError
-from headsweep.maps import known_texts
-from headsweep.maps.known_texts import choose_texts, read_texts, write_texts
+from headsweep.experiments.maps import known_texts
+from headsweep.experiments.maps.known_texts import choose_texts, read_texts, write_texts
+from headsweep.files.record import read_record
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import ANSWERS, QUESTIONS, TEXTS
 from headsweep.models.load import load_tokenizer
 from headsweep.models.source import BUILTIN
-from headsweep.planning.maps import texts_key
-from headsweep.planning.store import Store
-from headsweep.record import read_record
-from headsweep.safe_files import write_table
-from headsweep.tables import ANSWERS, QUESTIONS, TEXTS
+from headsweep.store.layout import Store
+from headsweep.store.map_scores import texts_key
 
 SAMPLES = {
     # Of each question: right?, how it ended, token ids; by decoding.

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFWriter, dequantize
 
+from headsweep.benchmarks.prompts import prompt_text
 from headsweep.config import Decoding, parse
 from headsweep.errors import ConfigError, ModelError
-from headsweep.generation.prompts import prompt_text
 from headsweep.models import gguf, source
 from headsweep.models.checkpoints import stated_config
 from headsweep.models.load import load_model
-from headsweep.planning.keys import key
-from headsweep.planning.revisions import resolve
+from headsweep.store.keys import key
+from headsweep.store.revisions import resolve
 
 
 def written(file, architecture="llama", tensors=1, **fields: int):

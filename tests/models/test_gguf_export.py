@@ -22,7 +22,7 @@ from transformers.convert_slow_tokenizer import TikTokenConverter
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 import headsweep
-from headsweep.cli import main
+from headsweep.cli.main import main
 from headsweep.errors import ModelError
 from headsweep.models import gguf, gguf_vocabulary, llamacpp
 from headsweep.models.gguf_export import export_gguf

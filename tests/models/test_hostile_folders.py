@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 
 from example_config import VALUES
 from headsweep.config import parse
-from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ModelError
 from headsweep.models.embedder import check_embedder
+from headsweep.models.embeddings import embed, load_embedder
 from headsweep.models.load import load_checkpoint, load_encoder, load_model
 from headsweep.models.source import check_folder, weight_files
-from headsweep.planning.preflight import preflight
-from headsweep.planning.revisions import resolve
+from headsweep.store.revisions import resolve
+from headsweep.workflow.preflight import preflight
 
 WIDTH, NARROW = 48, 11
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

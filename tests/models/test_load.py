@@ -20,14 +20,14 @@ from safetensors.torch import load_file, save_file
 from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoModelForCausalLM, BertTokenizerFast, PreTrainedTokenizerFast
 
-from headsweep.athena.encoders import word_tokenizer
-from headsweep.athena.equations import NUMBER
-from headsweep.athena.generated import generate
-from headsweep.athena.solver import new_solver
 from headsweep.config import Model
 from headsweep.config.solvers import Encoder, Solver
-from headsweep.embeddings import embed, fetch_embedder, load_embedder
 from headsweep.errors import ModelError
+from headsweep.experiments.athena.encoders import word_tokenizer
+from headsweep.experiments.athena.equations import NUMBER
+from headsweep.experiments.athena.generated import generate
+from headsweep.experiments.athena.solver import new_solver
+from headsweep.models.embeddings import embed, fetch_embedder, load_embedder
 from headsweep.models.load import load_checkpoint, load_encoder, load_model
 from headsweep.models.source import (
     check_folder,
@@ -402,7 +402,7 @@ def test_a_plain_decoder_embeds_as_sentence_transformers_would(decoder):
 def test_a_long_question_is_not_what_many_short_ones_are_padded_to(decoder, monkeypatch):
     texts = ["short one", "far too long " * 30, *["short"] * 5, "middling " * 7]
     expected = embed(load_embedder(decoder), texts)
-    monkeypatch.setattr("headsweep.embeddings._BATCH_TOKENS", 100)
+    monkeypatch.setattr("headsweep.models.embeddings._BATCH_TOKENS", 100)
     embedder = load_embedder(decoder)
     padded = []
 

@@ -19,8 +19,8 @@ from tiny_models import ALL, DECODERS, encoder, named, outputs, prompts
 from torch import nn
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 
-from headsweep.compression.footprint import most_allocated, weight_bytes
 from headsweep.errors import ModelError
+from headsweep.experiments.compression.savings import most_allocated, weight_bytes
 from headsweep.models.checkpoints import (
     outline,
     plainest_form,

@@ -5,6 +5,8 @@ architectures. It raises a ModelError where headsweep refuses, and an AssertionE
 made is not what it should be.
 """
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -18,17 +20,17 @@ from tiny_models import Architecture, outputs
 
 import headsweep
 from headsweep.config import Decoding
+from headsweep.engine.engine import Engine, Request
+from headsweep.engine.weights import serves
 from headsweep.errors import ModelError
-from headsweep.generation.engine import Engine, Request
-from headsweep.generation.weights import serves
-from headsweep.maps.gradients import log_probability
-from headsweep.maps.scoring import Text, score
+from headsweep.experiments.maps.gradients import log_probability
+from headsweep.experiments.maps.scoring import Text, score
+from headsweep.experiments.recovery import evaluation
+from headsweep.experiments.recovery.texts import cut
 from headsweep.models import gguf
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_checkpoint, load_model, load_tokenizer
 from headsweep.models.masks import edited_weights
-from headsweep.recovery import evaluation
-from headsweep.recovery.texts import cut
 from headsweep.variants import BASE, Variant
 
 PROMPTS = ((5, 9, 211), (77, 140, 8, 250, 31))
@@ -161,10 +163,17 @@ TRIALS = {"sweep": sweep, "map": map_heads, "prune": prune, "recover": recover, 
 REFUSED = "refused"
 
 
+def _of_any(reason: str, folder: Path) -> str:
+    """Return a reason without the names of one model, which is then that of others, too."""
+    (name,) = json.loads((folder / "config.json").read_text())["architectures"]
+    reason = reason.replace(f"the model in {folder}", "it").replace(str(folder), "the model")
+    return re.sub(r" \(ValueError: .*?\)(?=;)", "", reason.replace(name, "it"))
+
+
 def tried(name: str, folder: Path, out: Path) -> tuple[str, str]:
     """Return a trial's word and, where headsweep refuses, the reason in a line."""
     try:
         return TRIALS[name](folder, out), ""
     except ModelError as error:
-        reason = str(error).replace(str(folder), "the model")
+        reason = _of_any(str(error), folder)
         return zero(folder, out) if name == "prune" else REFUSED, reason

@@ -1,4 +1,4 @@
-"""README's accounts of the demo and of the real model's runs, and the gallery's pictures.
+"""The accounts of the demo and of real models' runs in docs/, and the gallery's pictures.
 
 ``make readme`` writes them anew from results/demo and from what ``make real`` remade: the findings
 of a run, and its Pass@N, its families, what is right by subject, or what a map foretells.
@@ -13,10 +13,9 @@ from typing import NamedTuple
 import pandas as pd
 
 import headsweep
-from headsweep.sprint.validation import likeness
+from headsweep.experiments.sprint.validation import likeness
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
 GALLERY = ROOT / "results/gallery"
 
 _METHODS = ["SPRINT", "nearest questions", "greedy cover", "random heads", "base greedy"]
@@ -26,9 +25,10 @@ _FAMILIES |= {"no_answer": "no answer", "accuracy": "right"}
 
 
 class Account(NamedTuple):
-    """What README says of a finished run, between two comments."""
+    """What a page says of a finished run, between two comments."""
 
     name: str  # of the run in the comments
+    page: str  # in docs/
     folder: str  # of the gallery
     # Names in the run's config; each that is given has a table in the account.
     sweep: str = ""
@@ -61,13 +61,14 @@ class Account(NamedTuple):
             yield foretold(run, self.map)
 
     def stated(self, instead=None):
-        """Return what README has of it; put the account of a run in its place, if one is given."""
+        """Return what its page has of it; put a run's account in its place, if one is given."""
+        page = ROOT / "docs" / self.page
         begin = f"<!-- From the {self.name}'s tables, by `make readme`. -->\n"
         end = f"<!-- End of the {self.name}'s account. -->\n"
-        before, _, rest = README.read_text(encoding="utf-8").partition(begin)
+        before, _, rest = page.read_text(encoding="utf-8").partition(begin)
         stated, _, after = rest.partition(end)
         if instead:
-            README.write_text(f"{before}{begin}{self.text(instead)}\n{end}{after}")
+            page.write_text(f"{before}{begin}{self.text(instead)}\n{end}{after}", encoding="utf-8")
         return stated.strip()
 
 
@@ -130,12 +131,21 @@ def by_subject(run, sweep):
 
 
 MATH = Account(
-    "MATH-500 run", "qwen2.5-coder-1.5b-math500", sweep="primary", selector="math", sizes=(1, 2, 4)
+    "MATH-500 run",
+    "math-500.md",
+    "qwen2.5-coder-1.5b-math500",
+    sweep="primary",
+    selector="math",
+    sizes=(1, 2, 4),
 )
-DEMO = Account("demo", "", selector="math", sizes=(1, 2, 4, 8))
-REAL = Account("real model", "qwen2.5-coder-0.5b", selector="asdiv", sizes=(1, 2, 3, 4))
-FAMILIES = Account("frontier", f"{REAL.folder}-families", frontier="asdiv", sizes=(1, 2, 4, 8))
-MAP = Account("map", f"{REAL.folder}-map", map="asdiv")
+DEMO = Account("demo", "demo.md", "", selector="math", sizes=(1, 2, 4, 8))
+REAL = Account(
+    "real model", "word-problems.md", "qwen2.5-coder-0.5b", selector="asdiv", sizes=(1, 2, 3, 4)
+)
+FAMILIES = Account(
+    "frontier", "families.md", f"{REAL.folder}-families", frontier="asdiv", sizes=(1, 2, 4, 8)
+)
+MAP = Account("map", "map.md", f"{REAL.folder}-map", map="asdiv")
 
 
 def pictures(of, run):

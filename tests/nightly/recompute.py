@@ -1,4 +1,4 @@
-"""README's accounts recomputed from accuracy matrices and graded answers, without headsweep.
+"""The accounts in docs/ recomputed from accuracy matrices and graded answers, without headsweep.
 
 ``python tests/nightly/recompute.py results/demo`` compares the demo's account.
 
@@ -214,8 +214,8 @@ def _number(topic, name, text):
 
 
 if __name__ == "__main__":
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    demo = readme.partition("<!-- From the demo's tables")[2].partition("<!-- End of")[0]
+    page = (Path(__file__).parents[2] / "docs/demo.md").read_text(encoding="utf-8")
+    demo = page.partition("<!-- From the demo's tables")[2].partition("<!-- End of")[0]
     compared, differing = compare(demo, recomputed(sys.argv[1], selector="math"))
     print(*differing, f"{compared} numbers compared, {len(differing)} differ", sep="\n")
     sys.exit(bool(differing))

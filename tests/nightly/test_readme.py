@@ -1,5 +1,5 @@
-"""README's figures are those that the demo gives, and the gallery's runs, redrawn from answers; and
-those that a script of one's own makes of the answers."""
+"""The figures in docs/ are those that the demo gives, and the gallery's runs, redrawn from answers;
+and those that a script of one's own makes of the answers."""
 
 import os
 import re
@@ -67,7 +67,7 @@ def assert_recomputed(made, account, run):
 
 
 @pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: runs the whole demo")
-def test_the_demo_gives_what_readme_says():
+def test_the_demo_gives_what_its_page_says():
     run = Path(os.environ.get("HEADSWEEP_DEMO", readme.ROOT / "results/demo"))  # `make figures`
     assert_stated(readme.DEMO, run, FEW_QUESTIONS)
 

@@ -11,12 +11,12 @@ import pytest
 from scipy.stats import beta
 
 import simulation
-from headsweep.analysis.gains import head_tests, shown
-from headsweep.proof.worlds import coins, experts
-from headsweep.sprint import evaluation
-from headsweep.sprint.evaluation import MEAN, SHUFFLED
-from headsweep.sprint.methods import COVER, SPRINT
-from headsweep.sprint.rankers import greedy_cover
+from benchmarks.proof.worlds import coins, experts
+from headsweep.experiments.sprint import evaluation
+from headsweep.experiments.sprint.evaluation import MEAN, SHUFFLED
+from headsweep.experiments.sprint.methods import COVER, SPRINT
+from headsweep.experiments.sprint.rankers import greedy_cover
+from headsweep.results.gains import head_tests, shown
 from headsweep.statistics.answers import pass_at_n_ordered
 from headsweep.variants import BASE, heads
 from simulation import gaining
@@ -42,7 +42,7 @@ def assert_rare(wrong):
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch):
-    monkeypatch.setattr("headsweep.analysis.gains._BOOTSTRAP", 400)
+    monkeypatch.setattr("headsweep.results.gains._BOOTSTRAP", 400)
 
 
 def helping(outcomes):

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.proof.judging import Findings, judge
+from benchmarks.proof.planting import COINS, EXPERTS, SABOTAGED, SEALED, WHOLE, opened, plant
+from benchmarks.proof.worlds import coins, experts
 from headsweep.errors import ConfigError
-from headsweep.proof.judging import Findings, judge
-from headsweep.proof.planting import COINS, EXPERTS, SABOTAGED, SEALED, WHOLE, opened, plant
-from headsweep.proof.worlds import coins, experts
-from headsweep.record import digest_of
-from headsweep.safe_files import write_json
+from headsweep.files.record import digest_of
+from headsweep.files.safe_files import write_json
 from simulation import gaining
 
 SUBJECTS = {f"subject {number}": f"L0{number}H01" for number in range(6)}

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
+from benchmarks.proof import sabotage
+from benchmarks.proof.sabotage import DROP, SOURCE, Saboteur
 from headsweep.benchmarks.generated import generate
 from headsweep.config import Decoding
 from headsweep.models.load import load_model
-from headsweep.proof import sabotage
-from headsweep.proof.sabotage import DROP, SOURCE, Saboteur
 from headsweep.variants import Variant
 
 HEAD = Variant(4, 2)

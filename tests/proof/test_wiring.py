@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headsweep.analysis.verdicts import verdicts
+from benchmarks.proof.judging import read
+from benchmarks.proof.planting import EXPERTS, RUN, fill, settings
+from benchmarks.proof.sabotage import SOURCE
 from headsweep.config import parse
-from headsweep.planning.revisions import resolve
-from headsweep.proof.judging import read
-from headsweep.proof.planting import EXPERTS, RUN, fill, settings
-from headsweep.proof.sabotage import SOURCE
+from headsweep.results.verdicts import verdicts
+from headsweep.store.revisions import resolve
 from mini import Snakemake
 
 KNOWING = [EXPERTS, *(f"experts{number}" for number in range(9))]

@@ -11,24 +11,24 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from comparing import NEAR_TIE
 from headsweep.benchmarks import generated
+from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import SYSTEM_PROMPT, Decoding
-from headsweep.generation.engine import Engine, Request
-from headsweep.generation.prompts import encode_prompt
+from headsweep.engine.engine import Engine, Request
+from headsweep.experiments import reasoner
+from headsweep.experiments.reasoner import _TOKENIZER_DOCUMENTS, ASSISTANT, END, PAD, USER
+from headsweep.files.record import checked_file, read_record
 from headsweep.models.load import load_model
 from headsweep.models.source import fetch_model, fingerprint
-from headsweep.reasoner import training
-from headsweep.reasoner.training import _TOKENIZER_DOCUMENTS, ASSISTANT, END, PAD, USER
-from headsweep.record import checked_file, read_record
 
 SHAPE = {"layers": 2, "hidden": 44, "query_heads": 6, "kv_heads": 3, "head_dim": 8}
 SIZES = {"intermediate": 50, "vocabulary": 301}
-MINIATURE = training.Settings(**SHAPE, **SIZES, steps=30, batch_size=7, seed=5)
+MINIATURE = reasoner.Settings(**SHAPE, **SIZES, steps=30, batch_size=7, seed=5)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     output = tmp_path_factory.mktemp("reasoner")
-    training.train_reasoner(output, MINIATURE)
+    reasoner.train_reasoner(output, MINIATURE)
     return output
 
 
@@ -52,8 +52,8 @@ def test_the_same_settings_give_the_same_files_and_another_seed_does_not(folder,
     again, other = tmp_path / "again", tmp_path / "other"
     torch.manual_seed(99)  # no part of training may draw from the global generator
     state = torch.get_rng_state()
-    losses = training.train_reasoner(again, MINIATURE)
-    training.train_reasoner(other, MINIATURE._replace(seed=6))
+    losses = reasoner.train_reasoner(again, MINIATURE)
+    reasoner.train_reasoner(other, MINIATURE._replace(seed=6))
     assert torch.equal(torch.get_rng_state(), state)
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert files == {path.name: path.read_bytes() for path in again.iterdir()}
@@ -66,7 +66,7 @@ def test_the_same_settings_give_the_same_files_and_another_seed_does_not(folder,
 def test_only_the_solution_is_learned_and_every_document_once(tokenizer):
     documents = list(generated.corpus(150, seed=11))
     solutions = []
-    for ids, labels in training._batches(documents, tokenizer, MINIATURE):
+    for ids, labels in reasoner._batches(documents, tokenizer, MINIATURE):
         assert ids.shape == labels.shape
         for tokens, targets in zip(ids, labels, strict=True):
             learned = targets >= 0
@@ -78,12 +78,12 @@ def test_only_the_solution_is_learned_and_every_document_once(tokenizer):
 def test_the_loss_equals_that_of_transformers(folder, tokenizer):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     documents = list(generated.corpus(7, seed=13))
-    ((ids, labels),) = training._batches(documents, tokenizer, MINIATURE)
+    ((ids, labels),) = reasoner._batches(documents, tokenizer, MINIATURE)
     unshifted = torch.cat([torch.full((7, 1), -100), labels[:, :-1]], dim=1)
     mask = ids != tokenizer.pad_token_id
     with torch.inference_mode():
         expected = model(input_ids=ids, attention_mask=mask, labels=unshifted).loss
-        assert training._loss(model, ids, labels).item() == pytest.approx(expected.item(), rel=1e-5)
+        assert reasoner._loss(model, ids, labels).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_the_tokenizer_keeps_any_text_and_its_template_leaves_out_the_system_text(tokenizer):
@@ -100,41 +100,41 @@ def test_the_tokenizer_keeps_any_text_and_its_template_leaves_out_the_system_tex
     assert render([system, user, assistant]) == f"{asked}It is 2.{END}"
 
 
-WEIGHTS = training.FOLDER / "model.safetensors"
+WEIGHTS = reasoner.FOLDER / "model.safetensors"
 
 
 def test_its_files_are_those_of_its_record():
     record = read_record(checked_file(WEIGHTS))
-    assert record["fingerprint"] == fingerprint(training.FOLDER)
-    assert record["settings"] == training.SETTINGS._asdict()
+    assert record["fingerprint"] == fingerprint(reasoner.FOLDER)
+    assert record["settings"] == reasoner.SETTINGS._asdict()
     assert WEIGHTS.stat().st_size < 2_200_000  # half precision
-    assert fetch_model("builtin:reasoner", record["fingerprint"]) == training.FOLDER
-    assert len(record["losses"]) == training.SETTINGS.steps / 50
+    assert fetch_model("builtin:reasoner", record["fingerprint"]) == reasoner.FOLDER
+    assert len(record["losses"]) == reasoner.SETTINGS.steps / 50
     assert record["losses"][-1] < 0.1 * record["losses"][0]
 
 
 def test_its_tokenizer_is_trained_on_the_corpus_alone():
-    documents = generated.corpus(_TOKENIZER_DOCUMENTS, training.SETTINGS.seed)
+    documents = generated.corpus(_TOKENIZER_DOCUMENTS, reasoner.SETTINGS.seed)
     texts = (text for document in documents for text in document[:2])
-    again = training.train_tokenizer(texts, training.SETTINGS.vocabulary)
-    kept = AutoTokenizer.from_pretrained(training.FOLDER)
+    again = reasoner.train_tokenizer(texts, reasoner.SETTINGS.vocabulary)
+    kept = AutoTokenizer.from_pretrained(reasoner.FOLDER)
     assert kept.get_vocab() == again.get_vocab()
     assert kept.chat_template == again.chat_template
 
 
 def test_the_engine_gives_the_recorded_answers():
-    lines = (training.FOLDER / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (reasoner.FOLDER / "answers.jsonl").read_text(encoding="utf-8").splitlines()
     recorded = [json.loads(line) for line in lines]
-    loaded = load_model(str(training.FOLDER), dtype="float32", device="cpu")
+    loaded = load_model(str(reasoner.FOLDER), dtype="float32", device="cpu")
     questions = generated.generate(
-        "generated_math", "test", training.QUESTIONS, seed=0, apart=False
+        "generated_math", "test", reasoner.QUESTIONS, seed=0, apart=False
     )
     assert [answer["question_id"] for answer in recorded] == questions["question_id"].tolist()
     prompts = [
         encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in questions["question"]
     ]
     requests = [*map(Request, questions["question_id"], prompts)]
-    engine = Engine(loaded, Decoding(max_new_tokens=training.LONGEST), 64)
+    engine = Engine(loaded, Decoding(max_new_tokens=reasoner.LONGEST), 64)
     found = {answer.request.question_id: answer for answer in engine.run(requests, {})}
     sound = [answer for answer in recorded if answer["margin"] > NEAR_TIE]
     assert len(sound) >= 0.9 * len(recorded)
@@ -142,15 +142,15 @@ def test_the_engine_gives_the_recorded_answers():
         given = found[answer["question_id"]]
         assert list(given.token_ids) == answer["token_ids"], answer["question_id"]
         assert given.margin == pytest.approx(answer["margin"], abs=NEAR_TIE)
-    right = training.right(recorded)
+    right = reasoner.right(recorded)
     assert right == read_record(WEIGHTS)["right"] > 0.6 * len(recorded)
 
 
 def test_it_is_made_as_its_record_says(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "QUESTIONS", 3)
-    monkeypatch.setattr(training, "LONGEST", 5)
-    training.make(tmp_path, MINIATURE._replace(steps=2))
-    made, kept = ({file.name for file in each.iterdir()} for each in (tmp_path, training.FOLDER))
+    monkeypatch.setattr(reasoner, "QUESTIONS", 3)
+    monkeypatch.setattr(reasoner, "LONGEST", 5)
+    reasoner.make(tmp_path, MINIATURE._replace(steps=2))
+    made, kept = ({file.name for file in each.iterdir()} for each in (tmp_path, reasoner.FOLDER))
     assert made == kept
     record = read_record(checked_file(tmp_path / "model.safetensors"))
     assert record["fingerprint"] == fingerprint(tmp_path)
@@ -161,6 +161,6 @@ def test_it_is_made_as_its_record_says(tmp_path, monkeypatch):
 
 @pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: trains for minutes")
 def test_training_again_reaches_the_same_accuracy(tmp_path):
-    training.make(tmp_path)
+    reasoner.make(tmp_path)
     found, kept = read_record(tmp_path / "model.safetensors"), read_record(WEIGHTS)
     assert found["right"] == pytest.approx(kept["right"], abs=0.07 * kept["test_questions"])

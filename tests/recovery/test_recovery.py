@@ -30,20 +30,20 @@ from words import HELD_OUT, TEXTS, WORDS, count_steps, keep_every_state
 
 import headsweep
 from damage import damaged
-from headsweep.cli import main
-from headsweep.compression.criteria import loss_rises
+from headsweep.benchmarks.prompts import encode_prompt
+from headsweep.cli.main import main
 from headsweep.config import Decoding
 from headsweep.errors import HeadsweepError
-from headsweep.generation.prompts import encode_prompt
+from headsweep.experiments.compression.criteria import loss_rises
+from headsweep.experiments.recovery import evaluation, prune
+from headsweep.experiments.recovery.benchmark import read_benchmark
+from headsweep.experiments.recovery.evaluation import perplexity, text_losses
+from headsweep.experiments.recovery.scoring import scores_on_texts
+from headsweep.experiments.recovery.settings import recovery
+from headsweep.experiments.recovery.texts import cut
+from headsweep.files.record import read_record
 from headsweep.models.geometry import find_heads, most_tokens
 from headsweep.models.masks import edited_weights
-from headsweep.record import read_record
-from headsweep.recovery import evaluation, prune
-from headsweep.recovery.benchmark import read_benchmark
-from headsweep.recovery.evaluation import perplexity, text_losses
-from headsweep.recovery.scoring import scores_on_texts
-from headsweep.recovery.settings import recovery
-from headsweep.recovery.texts import cut
 from headsweep.variants import Variant
 
 SMALL: dict[str, Any] = {
@@ -417,7 +417,9 @@ def test_protected_layers_keep_their_heads(llama, tmp_path):
 def test_what_cannot_be_done_is_said_before_anything_starts(
     options, message, llama, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("headsweep.recovery.prune.load_checkpoint", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(
+        "headsweep.experiments.recovery.prune.load_checkpoint", lambda *_, **__: 1 / 0
+    )
     with pytest.raises(HeadsweepError if message else ZeroDivisionError, match=message):
         recovered(llama, tmp_path / "out", **options)
     assert (tmp_path / "out.partial").exists() is (message is None)

@@ -19,11 +19,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from words import TEXTS, count_steps, keep_every_state
 
 from headsweep.errors import HeadsweepError, ModelError
-from headsweep.recovery import text_training
-from headsweep.recovery.evaluation import Losses, generated_per_second, perplexity, text_losses
-from headsweep.recovery.settings import recovery
-from headsweep.recovery.text_training import Progress, accelerator_for, train_round
-from headsweep.recovery.texts import cut, read_texts, tenth
+from headsweep.experiments.recovery import text_training
+from headsweep.experiments.recovery.evaluation import (
+    Losses,
+    generated_per_second,
+    perplexity,
+    text_losses,
+)
+from headsweep.experiments.recovery.settings import recovery
+from headsweep.experiments.recovery.text_training import Progress, accelerator_for, train_round
+from headsweep.experiments.recovery.texts import cut, read_texts, tenth
 
 SMALL = {"rounds": 1, "steps": 5, "batch_size": 6, "micro_batch": 3, "learning_rate": 1e-2}
 

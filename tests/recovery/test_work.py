@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from headsweep.errors import ModelError
-from headsweep.record import Stopwatch
-from headsweep.recovery.work import Unfinished
+from headsweep.experiments.recovery.work import Unfinished
+from headsweep.files.record import Stopwatch
 
 HOLDER = (
-    "import sys, pathlib; from headsweep.generation.locks import Locks; "
+    "import sys, pathlib; from headsweep.files.locks import Locks; "
     "locks = Locks(pathlib.Path(sys.argv[1])); print(locks.take('.lock'), flush=True); "
     "sys.stdin.read()"
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headsweep.recovery import text_training
+from headsweep.experiments.recovery import text_training
 
 WORDS = ["[PAD]", "[END]", "user", "assistant", *(f"w{number}" for number in range(43))]
 TEMPLATE = (

@@ -10,14 +10,27 @@ from simulated_heads import made, of_groups, options
 from headsweep.benchmarks import sources
 from headsweep.benchmarks.draws import draw
 from headsweep.config import Decoding, load
-from headsweep.sprint import choosing, evaluation, frontier, methods
-from headsweep.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
-from headsweep.sprint.evaluation import MEAN, SHUFFLED, compared, families, paired, shuffle
-from headsweep.sprint.experiment import costs_of
-from headsweep.sprint.frontier import AnsweredFamily, choose, curve
-from headsweep.sprint.rankers import Shortlist, greedy_cover
-from headsweep.sprint.scores import Answers, drawn, mean_over, ordered
-from headsweep.sprint.validation import LIKENESS, LossReading, likeness, overlap, readings
+from headsweep.experiments.sprint import choosing, evaluation, frontier, methods
+from headsweep.experiments.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
+from headsweep.experiments.sprint.evaluation import (
+    MEAN,
+    SHUFFLED,
+    compared,
+    families,
+    paired,
+    shuffle,
+)
+from headsweep.experiments.sprint.experiment import costs_of
+from headsweep.experiments.sprint.frontier import AnsweredFamily, choose, curve
+from headsweep.experiments.sprint.rankers import Shortlist, greedy_cover
+from headsweep.experiments.sprint.scores import Answers, drawn, mean_over, ordered
+from headsweep.experiments.sprint.validation import (
+    LIKENESS,
+    LossReading,
+    likeness,
+    overlap,
+    readings,
+)
 from headsweep.statistics.intervals import Bootstrap, holm, simultaneous
 from headsweep.variants import Variant
 

@@ -10,15 +10,9 @@ import yaml
 from huggingface_hub import ModelCard
 from simulated_heads import simulate
 
-from headsweep import paths, safe_files, tables
 from headsweep.config import parse
 from headsweep.errors import ConfigError, TableError
-from headsweep.planning.batches import at_home
-from headsweep.planning.keys import key
-from headsweep.planning.store import Store
-from headsweep.record import record_path
-from headsweep.safe_files import read_table, write_table
-from headsweep.sprint import (
+from headsweep.experiments.sprint import (
     choosing,
     evaluation,
     fitting,
@@ -28,10 +22,16 @@ from headsweep.sprint import (
     rankers,
     validation,
 )
-from headsweep.sprint.card import card
-from headsweep.sprint.experiment import Experiment, GradedAnswers
-from headsweep.sprint.scoring import passed
-from headsweep.tables import EMBEDDINGS, GRADED
+from headsweep.experiments.sprint.experiment import Experiment, GradedAnswers
+from headsweep.experiments.sprint.model_card import card
+from headsweep.experiments.sprint.scoring import passed
+from headsweep.files import paths, safe_files, tables
+from headsweep.files.record import record_path
+from headsweep.files.safe_files import read_table, write_table
+from headsweep.files.tables import EMBEDDINGS, GRADED
+from headsweep.store.batches import at_home
+from headsweep.store.keys import key
+from headsweep.store.layout import Store
 from headsweep.text import points
 
 LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9

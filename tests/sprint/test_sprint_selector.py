@@ -9,10 +9,17 @@ from simulated_heads import options, simulate
 from sklearn.linear_model import LogisticRegression
 
 from headsweep.errors import ConfigError, TableError
-from headsweep.sprint import methods, rankers, validation
-from headsweep.sprint.fitting import agreement, alignment, choose, fit, rank_again, separation
-from headsweep.sprint.methods import SPRINT
-from headsweep.sprint.model import (
+from headsweep.experiments.sprint import methods, rankers, validation
+from headsweep.experiments.sprint.fitting import (
+    agreement,
+    alignment,
+    choose,
+    fit,
+    rank_again,
+    separation,
+)
+from headsweep.experiments.sprint.methods import SPRINT
+from headsweep.experiments.sprint.model import (
     HeadSelector,
     Setting,
     load_selector,
@@ -20,8 +27,8 @@ from headsweep.sprint.model import (
     save_selector,
     squared_distances,
 )
-from headsweep.sprint.rankers import EmbeddedQuestions, greedy_cover
-from headsweep.sprint.validation import ALL, folds, redraws, splits
+from headsweep.experiments.sprint.rankers import EmbeddedQuestions, greedy_cover
+from headsweep.experiments.sprint.validation import ALL, folds, redraws, splits
 from headsweep.statistics.answers import pass_at_n_ordered
 from headsweep.statistics.intervals import Bootstrap
 

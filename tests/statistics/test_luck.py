@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headsweep.cli import main
+from headsweep.cli.main import main
 from headsweep.statistics.contested import gains_by_chance
 from headsweep.statistics.luck import best_by_luck, changed_by_chance, of_table
 

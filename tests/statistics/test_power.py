@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from headsweep.analysis import joint_tests
+from headsweep.results import joint_tests
 from headsweep.statistics.intervals import Bootstrap, simultaneous
 from headsweep.statistics.power import POWER, power, questions_for, smallest_gain
 

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from comparing import assert_same, contents
-from headsweep import paths
+from headsweep.cli.export import export
 from headsweep.config import parse
-from headsweep.planning.batches import arms
-from headsweep.record import read_record
-from headsweep.tool.export import export
+from headsweep.files import paths
+from headsweep.files.record import read_record
+from headsweep.store.batches import arms
 from mini import Snakemake, left_over, planned_again
 from processes import wait_until
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from example_config import changed
-from headsweep.tool import command, export
+from headsweep.cli import commands, export
 from headsweep.workflow import session
 from mini import MINIATURE, ROOT, Snakemake, planned
 
@@ -40,12 +40,12 @@ def test_a_deployed_workflow_runs_with_its_own_config(tmp_path):
     (tmp_path / "workflow").mkdir()
     (tmp_path / "workflow/Snakefile").write_text(SNAKEFILE)
 
-    command = [sys.executable, "-m", "snakemake", "--directory", tmp_path, "--snakefile"]
-    command += [tmp_path / "workflow/Snakefile", "--cores", "1"]
-    dry = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True)
+    commands = [sys.executable, "-m", "snakemake", "--directory", tmp_path, "--snakefile"]
+    commands += [tmp_path / "workflow/Snakefile", "--cores", "1"]
+    dry = subprocess.run([*commands, "--dry-run"], capture_output=True, text=True, check=True)
     assert planned(dry)["all"] == 1
     target = "results/mini/audit/sprint.csv"
-    done = subprocess.run([*command, target], capture_output=True, text=True, check=True)
+    done = subprocess.run([*commands, target], capture_output=True, text=True, check=True)
     assert (tmp_path / target).is_file()
     assert "In the store: 0 of " in done.stdout + done.stderr  # the handlers are called
     assert (tmp_path / "results/mini/config.json").is_file()
@@ -78,13 +78,13 @@ pathlib.Path("STOLEN").touch()
 
 
 def printed():
-    return shlex.split(command._again(Path(), "config.json"))
+    return shlex.split(commands._again(Path(), "config.json"))
 
 
 def of_the_card():
-    _, _, text = export._CARD.partition("    snakemake")
+    _, _, text = export._CARD.partition("    headsweep")
     words, _, _ = text.partition("\n\n")
-    return shlex.split("snakemake" + words.replace("HEADSWEEP", str(ROOT)))
+    return shlex.split("headsweep" + words)
 
 
 def unsafe():

@@ -37,7 +37,7 @@ SWEEP["models"] = {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}
 """Of three heads on two question sets, with samples of the base model; two models."""
 STAYING = """
 import pathlib, socket, sys
-from headsweep.generation import sockets
+from headsweep.answers import sockets
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(chr(0) + sockets.prefix() + "beside")
 listener.listen()
@@ -71,7 +71,7 @@ def journaled(moments):
 
 def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(moments, tmp_path):
     quiet, disturbed = tmp_path / "quiet", tmp_path / "disturbed"
-    engines = partial(working_in, disturbed, "headsweep.generation.server")
+    engines = partial(working_in, disturbed, "headsweep.answers.server")
     for folder in (quiet, disturbed):
         folder.mkdir()
     Snakemake(quiet)(SWEEP, *OPTIONS, "2")

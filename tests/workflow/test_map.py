@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 import yaml
 
+from headsweep.cli.export import export
 from headsweep.config import load
 from headsweep.errors import ConfigError
 from headsweep.grading.matrix import grade_batch
-from headsweep.planning.batches import PlannedBatch
-from headsweep.tool.export import export
+from headsweep.store.batches import PlannedBatch
 from headsweep.variants import BASE
 from mini import MINIATURE, Snakemake, left_over, planned_again
 

@@ -1,16 +1,20 @@
 import gc
 import json
+import os
 import sys
 from contextlib import contextmanager
 
 import pandas as pd
 import pytest
+import torch
 import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from headsweep import cli
+from headsweep.cli import main as cli
+from headsweep.cli.solve import Solver
 from headsweep.errors import ConfigError, ModelError
-from headsweep.tool.run import Run
-from headsweep.tool.solve import Solver
+from headsweep.models.source import BUILTIN
+from headsweep.results.run import Run
 from mini import MINIATURE, Snakemake, left_over, planned_again
 from processes import working_in
 
@@ -37,7 +41,50 @@ def test_a_run_tells_what_the_store_lacks_its_findings_and_its_report(finished):
     assert held in said.splitlines()
     found = (folder / "results/mini/findings.txt").read_text(encoding="utf-8").splitlines()
     assert "\n".join(["Findings", *(f"  {sentence}" for sentence in found)]) in said
-    assert "Done. Open results/mini/report.html" in said.splitlines()
+    # The run had another folder (--directory) than where it was started.
+    page = os.path.relpath(folder / "results/mini/report.html")
+    assert f"Done. Open {page}" in said.splitlines()
+
+
+def test_a_run_looks_inside_its_heads_where_answers_first_differ(finished):
+    """Each look is plain transformers' attention at the tokens whose text it names."""
+    store = finished[0] / "results/store"
+    (file,) = store.glob("looks/*/*/*/heads-*.parquet")
+    looks = pd.read_parquet(file)
+    folder = store.joinpath(*file.relative_to(store).parts[1:-1])
+    answers = {
+        name: pd.read_parquet(folder / f"{name}.parquet").set_index("question_id")
+        for name in ("base", "L01H00", "L01H03")
+    }
+    base = answers.pop("base")
+    (questions,) = (pd.read_parquet(each) for each in store.glob("questions/test-*.parquet"))
+    questions = questions.set_index("question_id")["question"]
+    differing = {
+        (question, name)
+        for name, own in answers.items()
+        for question in base.index
+        if [*own["token_ids"][question]] != [*base["token_ids"][question]]
+    }
+    assert {*zip(looks["question_id"], looks["variant"], strict=True)} == differing
+    assert len(differing) > 3
+
+    tokenizer = AutoTokenizer.from_pretrained(BUILTIN["builtin:reasoner"])
+    source = BUILTIN["builtin:reasoner"]
+    model = AutoModelForCausalLM.from_pretrained(source, attn_implementation="eager").float()
+    for row in looks.head(6).itertuples():
+        prompt = row.before + questions[row.question_id] + row.after
+        before = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        ids = [*before, *base["token_ids"][row.question_id][: row.shared]]
+        with torch.no_grad():
+            output = model(torch.tensor([ids]), output_attentions=True)
+        head = int(row.variant[-2:])
+        weights, places = output.attentions[1][0, head, -1].topk(len(row.weights))
+        assert row.weights == pytest.approx(weights.numpy(), abs=1e-4)
+        whole = prompt + base["text"][row.question_id]
+        named = [whole[a : a + b] for a, b in zip(row.starts, row.lengths, strict=True)]
+        assert named == [tokenizer.decode([ids[place]]) for place in places]
+        assert tokenizer.decode([int(output.logits[0, -1].argmax())]) == row.base_token
+        assert whole[: row.end] == prompt + tokenizer.decode(ids[len(before) :])
 
 
 def test_the_selector_of_a_finished_run_solves_questions(finished, capsys):

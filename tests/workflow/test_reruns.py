@@ -11,8 +11,8 @@ import pytest
 
 from comparing import assert_same
 from example_config import changed
+from headsweep.cli.export import export
 from headsweep.errors import ConfigError
-from headsweep.tool.export import export
 from mini import MINIATURE, ROOT, Snakemake, planned, planned_again
 from processes import python
 

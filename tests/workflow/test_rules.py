@@ -20,12 +20,23 @@ from snakemake.utils import format as snakemake_format
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from example_config import STUDIES, VALUES, changed
-from headsweep import paths
+from headsweep.answers import prepare
+from headsweep.answers.work import Work
 from headsweep.config import load, parse
 from headsweep.errors import ConfigError
-from headsweep.generation import journal, prepare
-from headsweep.generation.work import Work
-from headsweep.planning.allocations import (
+from headsweep.files import paths
+from headsweep.files.safe_files import write_table
+from headsweep.files.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
+from headsweep.machine.processors import CORE, GPU, card_of, this_cpu
+from headsweep.models.footprint import host_megabytes
+from headsweep.results.exhibits import find_exhibit
+from headsweep.store import journal
+from headsweep.store.batches import GROUP, arms, find_batch
+from headsweep.store.map_scores import texts_key
+from headsweep.store.revisions import resolve
+from headsweep.variants import BASE
+from headsweep.workflow import session
+from headsweep.workflow.allocations import (
     PROFILE,
     SMALL_JOB,
     UNNAMED,
@@ -33,9 +44,7 @@ from headsweep.planning.allocations import (
     quantised_request,
     training_request,
 )
-from headsweep.planning.batches import GROUP, arms, find_batch
-from headsweep.planning.cards import CORE, GPU, card_of, this_cpu
-from headsweep.planning.cost import (
+from headsweep.workflow.cost import (
     arm_test_seconds,
     generation_seconds,
     gradient_seconds,
@@ -43,14 +52,6 @@ from headsweep.planning.cost import (
     scoring_seconds,
     training_seconds,
 )
-from headsweep.planning.exhibits import find_exhibit
-from headsweep.planning.footprint import host_megabytes
-from headsweep.planning.maps import texts_key
-from headsweep.planning.revisions import resolve
-from headsweep.safe_files import write_table
-from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
-from headsweep.variants import BASE
-from headsweep.workflow import session
 from headsweep.workflow.rules import Rules
 from headsweep.workflow.session import bring_to_present, describe_store, shell_prefix
 from mini import MINIATURE, ROOT
@@ -157,7 +158,7 @@ def test_scorings_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     mapped = {"own": {"model": "tiny", "questions": "train"}}
     config = resolve(parse(changed(VALUES, "maps", mapped)))
-    monkeypatch.setattr("headsweep.planning.allocations.host_memory", lambda: 1)
+    monkeypatch.setattr("headsweep.workflow.allocations.host_memory", lambda: 1)
     job = SimpleNamespace(texts=texts_key(config, "own"), layer="L02")
     assert Rules(config, 3, {}).resources.scoring_threads(job) == 3
     assert Rules(config, 3, {}, local=False).resources.scoring_threads(job) == 1
@@ -168,7 +169,7 @@ def test_embeddings_by_a_model_have_threads_here_and_one_each_on_a_cluster(tmp_p
     values = changed(VALUES, "embedders/own", {"model": "tiny"})
     drawn = VALUES["questions"]["train"] | {"sampling": "clusters", "embedder": "own"}
     config = resolve(parse(changed(values, "questions/train", drawn)))
-    monkeypatch.setattr("headsweep.planning.allocations.host_memory", lambda: 1)
+    monkeypatch.setattr("headsweep.workflow.allocations.host_memory", lambda: 1)
     rules = Rules(config, 3, {})
     for embedder, threads in (("own", 3), ("minilm", 1)):
         assert rules.resources.embedding_threads(wildcards(rules, embedder=embedder)) == threads
@@ -334,7 +335,7 @@ def test_the_time_left_counts_a_map_s_jobs(config):
     config = parse(changed(STUDIES, "maps/own", mapped))
     rules = Rules(config, 3, {})
     card = card_of("auto")
-    texts = rules.wildcard_values["texts"][0]
+    texts = rules._lookup.values["texts"][0]
     for layer in (0, 4):
         scored = job("score", 8, SimpleNamespace(texts=texts, layer=f"L0{layer}"))
         expected = 3 * scoring_seconds(config, "own", layer, card)
@@ -488,22 +489,6 @@ def test_titles_that_tables_of_selectors_and_maps_hold_are_params_of_their_rules
     for rule, param in (("sprint", "titles_at_home"), ("map", "titles_beside_map")):
         text = (ROOT / f"workflow/rules/{rule}.smk").read_text(encoding="utf-8")
         assert f"titles=RULES.{param}," in text
-
-
-def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(
-    config, monkeypatch, caplog
-):
-    for checked in ("check_devices", "mark_version"):
-        monkeypatch.setattr(session, checked, lambda *_: None)
-    monkeypatch.setattr(session, "unpiloted", lambda config, local: [f"{config.run}, {local}"])
-    dag = SimpleNamespace(needrun_jobs=list)
-    workflow = Mock(dag=dag)
-    workflow.scheduler.job_rate_limiter = None
-    with caplog.at_level(logging.INFO):
-        session.begin(Rules(config, 2, {}), workflow, logging.getLogger("run"))
-    said = [(record.levelname, record.message) for record in caplog.records]
-    assert said[0] == ("WARNING", "mini, True")
-    assert said[1][1].startswith("In the store: ")
 
 
 def test_jobs_are_not_submitted_to_a_partition_that_nobody_has_named(config, monkeypatch):

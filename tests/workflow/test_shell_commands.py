@@ -15,10 +15,10 @@ from snakemake.iocontainers import Wildcards
 from snakemake.utils import format as snakemake_format
 
 from example_config import SHIPPED, put_data
-from headsweep.cli import parser
+from headsweep.cli.main import parser
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError
-from headsweep.planning.revisions import resolve
+from headsweep.store.revisions import resolve
 from headsweep.workflow.jobs import JOBS
 from headsweep.workflow.rules import Rules
 from mini import ROOT
@@ -112,7 +112,7 @@ def changed(value, extra, place=()):
 
 def check_patterns(rules):
     """Every value of a wildcard is itself in a path, and found in a path as itself."""
-    for wildcard, values in rules.wildcard_values.items():
+    for wildcard, values in rules._lookup.values.items():
         pattern = regex_from_filepattern(f"a/{{{wildcard},{rules.constraints[wildcard]}}}.b")
         for value in values:
             path = f"a/{value}.b"
@@ -123,7 +123,7 @@ def check_patterns(rules):
 
 def planned(rules):
     """Yield the words and the text of each rule's command, for each value of each wildcard."""
-    known = {**rules.wildcard_values, "seed": ["0"], "variant": ["base"]}
+    known = {**rules._lookup.values, "seed": ["0"], "variant": ["base"]}
     for command in COMMANDS:
         names = names_in(command)
         for number in range(max((len(known[name]) for name in names), default=1)):
@@ -177,7 +177,7 @@ def test_what_a_config_says_is_refused_or_stays_a_word(shipped, extra):
     seen, commands = set(), {}
     for config in hostile(shipped, extra):
         rules = Rules(config, 2, {})
-        if (known := repr(rules.wildcard_values)) not in seen:
+        if (known := repr(rules._lookup.values)) not in seen:
             seen.add(known)
             check_patterns(rules)
             commands |= {text: words for words, text in planned(rules)}

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from example_config import SHIPPED, put_data
+from headsweep.cli.store_files import contents
 from headsweep.config import load
-from headsweep.planning.batches import arm_files, batches
-from headsweep.planning.revisions import resolve
-from headsweep.tool.store_files import contents
+from headsweep.store.batches import arm_files, batches
+from headsweep.store.revisions import resolve
 from mini import ROOT, Snakemake, planned
 
 CODER = "qwen2.5-coder-0.5b"

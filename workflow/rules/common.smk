@@ -5,21 +5,22 @@
 # they are named by their content, as are the outputs, and a copy of the store may date both as it
 # likes.
 #
-# `paths.NAME` is a path with wildcards, written out in src/headsweep/paths.py; `tables.NAME` is a
-# Parquet table, declared with its path and its columns in src/headsweep/tables.py. `of_run(...)` is
+# `paths.NAME` is a path with wildcards, written out in src/headsweep/files/paths.py; `tables.NAME` is a
+# Parquet table, declared with its path and its columns in src/headsweep/files/tables.py. `of_run(...)` is
 # either's path in this run's folder. `RULES.name` is a function in src/headsweep/workflow/rules.py:
 # it returns the files that the config asks for. `headsweep job NAME` calls the function NAME in
 # src/headsweep/workflow/jobs.py.
 import gc
 from pathlib import Path
 
-from headsweep import choices, paths, tables
-from headsweep.analysis import paper_differences, published
-from headsweep.generation.client import begin_run, end_run
-from headsweep.planning.hard_links import link_finished, unlink_finished
-from headsweep.planning import exhibits
-from headsweep.planning.chosen_heads import basis
-from headsweep.planning.titles import title, titles
+from headsweep import choices
+from headsweep.files import paths, tables
+from headsweep.results import paper_differences, published
+from headsweep.answers.client import begin_run, end_run
+from headsweep.store.hard_links import link_finished, unlink_finished
+from headsweep.results import exhibits
+from headsweep.store.chosen_heads import basis
+from headsweep.config.titles import title, titles
 from headsweep.workflow import session
 from headsweep.workflow.rules import Rules, shown
 

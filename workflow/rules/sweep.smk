@@ -39,6 +39,24 @@ rule activations:
         " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
 
 
+rule look:
+    input:
+        model=ancient(paths.MODEL),
+        questions=ancient(tables.QUESTIONS.path),
+        base=ancient(tables.BASE_ANSWERS.path),
+        answers=ancient(RULES.answers_without_heads),
+    output:
+        tables.LOOKS.path,
+    log:
+        RULES.log("look/{model}/{decoding}/{questions}/{heads}"),
+    resources:
+        **RULES.resources.generation,
+    shell:
+        "headsweep job look --log {log:q} --model {wildcards.model:q}"
+        " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
+        " --heads {wildcards.heads:q}"
+
+
 rule grade:
     input:
         answers=RULES.answers,

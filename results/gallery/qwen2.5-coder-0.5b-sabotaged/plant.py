@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from headsweep.analysis.gains import shown
+from benchmarks.proof.planting import SEALED, opened
+from benchmarks.proof.sabotage import CHEAP, LEAST, Saboteur
 from headsweep.benchmarks.sources import draw, read_source
 from headsweep.config import load
+from headsweep.files.safe_files import write_json
 from headsweep.models import gguf
-from headsweep.proof.planting import SEALED, opened
-from headsweep.proof.sabotage import CHEAP, LEAST, Saboteur
-from headsweep.safe_files import write_json
+from headsweep.results.gains import shown
 from headsweep.text import points
 from headsweep.variants import Variant
 

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from headsweep.recovery.evaluation import Losses, perplexity
+from headsweep.experiments.recovery.evaluation import Losses, perplexity
 
 ARMS = ("mixed", "norm", "random", "causal", "trained_on")
 SIZES = ("parameters", "weight_bytes", "cache_bytes_per_token")

@@ -30,9 +30,19 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
         vectors: question embeddings [questions, embedding_dim], needed by ``clusters``.
 
     Raises:
-        BenchmarkError: the split has fewer than n questions.
+        BenchmarkError: the split has fewer than n questions, or not a row that is left out.
     """
     n = questions.n
+    if questions.leave_out:
+        rows = source["source_row"]
+        if missing := set(questions.leave_out) - set(rows):
+            raise BenchmarkError(
+                f"leave_out: there is no row {min(missing)} in {questions.origin}; rows are "
+                f"numbered from 0 to {rows.max()}"
+            )
+        left = ~rows.isin(questions.leave_out).to_numpy()
+        source = source[left].reset_index(drop=True)
+        vectors = None if vectors is None else vectors[left]
     if n is None:
         return source
     if n > len(source):

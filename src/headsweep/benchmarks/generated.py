@@ -16,10 +16,10 @@ from random import Random
 
 import pandas as pd
 
-from headsweep import tables
 from headsweep.benchmarks.templates import GSM8K, Draw, Problem, Template
 from headsweep.benchmarks.templates_math import SUBJECTS
 from headsweep.errors import BenchmarkError
+from headsweep.files import tables
 
 LEVELS = (1, 2, 3, 4, 5)
 _MATH_IN_CORPUS = 0.75

@@ -9,7 +9,15 @@ _WORD = re.compile("[A-Za-z]")
 _LETTER = re.compile(
     r"\(?[A-Za-z]\)?\.?|\\(?:text|textbf|textrm|mathrm|mathbf)\{\s*\(?[A-Za-z]\)?\s*\}"
 )
+_MACRO = re.compile(r"\\[A-Za-z]+")
+_WORDS = re.compile(r"[A-Za-z]+")
+_LONG_WORD = 4  # letters from which on a word is a text's
 _LIST = re.compile(r"\s*\[\s*['\"]")
+
+
+def is_mathematics(gold: str) -> bool:
+    """Return whether a gold answer has no longer words than mathematics has: x, 2 cm."""
+    return all(len(word) < _LONG_WORD for word in _WORDS.findall(_MACRO.sub("", gold)))
 
 
 def should_be(gold: str, grader: str | None) -> str | None:

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep import tables
 from headsweep.benchmarks.generated import generate
 from headsweep.benchmarks.golds import should_be
 from headsweep.benchmarks.row_files import Row, RowError, csv_rows, json_rows
 from headsweep.config import Questions
 from headsweep.config.questions import Columns
 from headsweep.errors import BenchmarkError, quoted
-from headsweep.plain_files import expanded, open_to_read
+from headsweep.files import tables
+from headsweep.files.plain_files import expanded, open_to_read
 
 _LOG = logging.getLogger(__name__)
 
@@ -280,6 +280,8 @@ def _question(
         answer = cells.text(columns.answer).strip()
         if allowed := should_be(answer, questions.grader):
             raise cells.wrong(columns.answer, allowed)
+        if columns.solution and str(row[columns.solution] or "").strip():
+            solution = cells.text(columns.solution, number=False)
     else:
         solution = row.get("solution")
         answer = _answer_of_math(cells, question_id)

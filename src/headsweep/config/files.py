@@ -13,6 +13,7 @@ from headsweep.errors import ConfigError, quoted, reject_duplicate_keys
 _MOST_CHARACTERS = 300_000
 _MOST_NODES = 100_000  # with those that aliases stand for
 _LONGEST = 100  # characters of a number, a date, or what else is no text
+_NEXT = "name another, or begin with one of those whose folder `headsweep doctor` names"
 _TEXT = "tag:yaml.org,2002:str"
 
 
@@ -66,19 +67,19 @@ def read_values(path: Path) -> dict[str, Any]:
         else:
             values = _read_yaml(text)
     except OSError as error:
-        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"config file {path} cannot be read: {error.strerror}; {_NEXT}") from None
     except RecursionError:
         raise ConfigError(f"config file {path} is nested too deeply; flatten it") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"config file {path} is not {kind}: {_cause(error)}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
+        raise ConfigError(f"config file {path} holds no keys; {_NEXT}")
     return values
 
 
 def _compare(path: Path) -> None:
     """Compare a config with the record of the run that wrote it, if there is one."""
-    from headsweep.record import contradicting_record, record_path  # slow to import
+    from headsweep.files.record import contradicting_record, record_path  # slow to import
 
     record = record_path(path)
     if record.exists() and contradicting_record(path):

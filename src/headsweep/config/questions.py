@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from headsweep.choices import BenchmarkGrader, GraderName
 from headsweep.config.section import (
     DEVICE,
+    DISTINCT,
     SPLIT,
     Count,
     Depth,
@@ -32,6 +33,8 @@ Published = Literal[
 
 _MOST_GENERATED = 1_000_000
 _CLUSTERS = 7  # one for each subject of MATH, as in the SPRINT authors' code
+QUESTION = "{question}"
+"""Stands for the question in a prompt's template."""
 SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
 
 
@@ -152,6 +155,8 @@ class Columns(Section):
     """Subject, by which tables and figures are split."""
     level: str | None = None
     """Difficulty, 1 to 5."""
+    solution: str | None = None
+    """The worked solution, for maps and for examples in a prompt."""
     split: str | None = None
     """Name of the row's split, in a file with several; rows of other splits are left out."""
 
@@ -188,6 +193,8 @@ class Questions(Section):
     """Number of clusters; for `sampling: clusters`."""
     seed: Seed = 0
     """Seed of the draw, and of generated benchmarks."""
+    leave_out: Annotated[tuple[Annotated[int, Field(ge=0, strict=True)], ...], DISTINCT] = ()
+    """Rows of the source that are not asked, numbered from 0, as those that a prompt shows."""
     templates: Literal["apart", "shared"] = "apart"
     """Of generated benchmarks. apart: of each subject's templates some make test questions and the
     others training questions, so that no test question is a training question with other numbers.
@@ -299,6 +306,12 @@ class Decoding(Section):
     """default: the model's own chat template. authors: the paper's hand-written chat prompt."""
     system: str | None = SYSTEM_PROMPT
     """System line of the default prompt; null for none."""
+    template: str | None = None
+    """A prompt of your own in place of the default one, as for a model without a chat template; the
+    question takes the place of {question}. Nothing is added but the token that begins every text of
+    the model's."""
+    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], DISTINCT] = ()
+    """Texts before which an answer ends."""
     temperature: NotNegative = 0.0
     """0 is greedy decoding."""
     top_k: Count | None = None
@@ -321,4 +334,9 @@ class Decoding(Section):
     def _possible(self) -> "Decoding":
         if self.greedy and (self.samples > 1 or self.top_k or self.top_p < 1):
             raise ValueError("temperature 0 is greedy: samples, top_k and top_p do not apply")
+        if self.template is not None:
+            if self.prompt != "default":
+                raise ValueError("`template` takes the place of the default prompt; leave out one")
+            if (count := self.template.count(QUESTION)) != 1:
+                raise ValueError(f"template: {QUESTION} stands in it {count} times; write it once")
         return self

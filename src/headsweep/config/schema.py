@@ -22,6 +22,7 @@ from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headsweep.config.section import Name, Section, Seed
 from headsweep.config.solvers import CONTEXT, Solver, WordProblems
+from headsweep.errors import nearest
 from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
 _RIVALS = ("greedy cover", "best single head", "random heads")
@@ -36,6 +37,9 @@ _REFERENCES = {"solver": "solvers", "data": "problems", "model": "models"}
 _REFERENCES |= dict.fromkeys(("questions", "train", "test"), "questions")
 _REFERENCES |= {"embedder": "embedders", "sampling": "decodings"}
 """Keys that name entries of a section."""
+
+_DECODINGS = ("decoding", "decodings", "sampling")
+"""Keys of experiments that name decodings."""
 
 
 def _number_as_text(value: object) -> object:
@@ -52,6 +56,9 @@ class Config(Section):
     """Seed of statistics and figures."""
     grading: Preset = "default"
     """default: last boxed answer, read as mathematics. authors: first boxed, PRM800K's rules."""
+    papers: bool = True
+    """Whether the report shows the two papers' numbers and judges their claims. With false it is
+    about this run alone."""
     models: dict[Name, Model] = Field({})
     """The models, by name."""
     questions: dict[Name, Questions] = Field({})
@@ -108,6 +115,7 @@ class Config(Section):
         entry: Sweep | HeadMap | Selector | Frontier | Comparison | Study,
     ) -> None:
         """Refuse an experiment whose keys do not fit together, or do not fit its model."""
+        self._check_stops(where, entry)
         if isinstance(entry, Comparison):
             for decoding in entry.decodings:
                 self._check_greedy(f"{where}.decodings", decoding)
@@ -151,6 +159,18 @@ class Config(Section):
                 raise ValueError(
                     f"{where}.heads: {list(heads)}; layer {smallest} of {entry.model} has "
                     f"{len(model.heads_in(smallest))}; name fewer, or all"
+                )
+
+    def _check_stops(self, where: str, entry: Any) -> None:
+        """Refuse texts that end answers where vLLM answers, which is not told of them."""
+        names = [name for key in _DECODINGS for name in _names_in(getattr(entry, key, None))]
+        for name in names:
+            decoding = self.decodings.get(name)
+            has_stops = decoding is not None and decoding.stop
+            if has_stops and entry.model and self.models[entry.model].backend == "vllm":
+                raise ValueError(
+                    f"{where}: decodings.{name} has `stop`, and models.{entry.model} backend vllm, "
+                    f"which takes none; leave out one of them"
                 )
 
     def _check_backend(self, model: str, asked: str) -> None:
@@ -341,7 +361,8 @@ def _names_in(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
 def _known(where: str, name: str, defined: Mapping[str, Any]) -> None:
     if name not in defined:
         there = ", ".join(defined) or "none"
-        raise ValueError(f"{where}: {name!r} is not defined; there is {there}")
+        meant = nearest(name, defined)
+        raise ValueError(f"{where}: {name!r} is not defined{meant}; there is {there}")
 
 
 def _check_numbers(where: str, numbers: Sequence[int], count: int, there: str) -> None:

@@ -14,7 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from headsweep.errors import quoted
+from headsweep.errors import nearest, quoted
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$"
 SPLIT = r"^[A-Za-z0-9_]+$"
@@ -132,7 +132,8 @@ def problem_of(problem: Any, root: type[Section], where: str = "") -> str:
     match problem["type"]:
         case "extra_forbidden":
             allowed = sorted(_section(problem["loc"][:-1], root).model_fields)
-            return f"unknown key {key!r}; allowed here: {', '.join(allowed)}"
+            meant = nearest(parts[-1], allowed)
+            return f"unknown key {key!r}{meant}; allowed here: {', '.join(allowed)}"
         case "missing":
             return f"key {key!r} is missing"
         case "value_error":

@@ -11,7 +11,7 @@ from headsweep.grading.pool import (
     judge_pairs,
     read_texts,
 )
-from headsweep.planning.host import host_cores
+from headsweep.machine.host import host_cores
 
 _PAIRS_A_WORKER = 250  # take about as long as starting another
 _CHARACTERS_A_WORKER = 4_000_000  # of texts to read, likewise

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headsweep import paths, safe_files, tables
 from headsweep.choices import GRADERS_VERSION
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
+from headsweep.files import paths, safe_files, tables
+from headsweep.files.record import Stopwatch, write_record
 from headsweep.grading.distinct import grade_texts
 from headsweep.grading.extraction import gradable
-from headsweep.planning.batches import PlannedBatch, find_batch
-from headsweep.planning.hard_links import unlink_finished
-from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, write_record
 from headsweep.statistics.answers import NO_ANSWER
+from headsweep.store.batches import PlannedBatch, find_batch
+from headsweep.store.hard_links import unlink_finished
+from headsweep.store.layout import Store
 from headsweep.text import counted
 from headsweep.variants import BASE, Variant
 

@@ -2,6 +2,7 @@ r"""Numbers as models write them: decimals, ratios, mixed numbers, powers."""
 
 import math
 from fractions import Fraction
+from typing import Any
 
 from headsweep.grading.lexer import tokens
 from headsweep.grading.parser import parse
@@ -91,10 +92,10 @@ def exact(node: Node) -> Fraction | None:
         is_small = first.denominator == 1 and 0 <= first <= _MOST_FACTORIAL
         return Fraction(math.factorial(int(first))) if is_small else None
     if node.kind == "quotient":
-        return first / _divisor(last)
+        return first / divisor(last)
     if last.denominator != 1 or abs(last) * _bits(first) > _MOST_BITS:
         return None
-    return (first if last >= 0 else _divisor(first)) ** int(last)
+    return (first if last >= 0 else divisor(first)) ** int(last)
 
 
 def _product(values: list[Fraction]) -> Fraction | None:
@@ -110,7 +111,8 @@ def _bits(value: Fraction) -> int:
     return value.numerator.bit_length() + value.denominator.bit_length()
 
 
-def _divisor(value: Fraction) -> Fraction:
+def divisor(value: Any) -> Any:
+    """Return a number that something is divided by; raises UnreadableError if it is zero."""
     if value == 0:
         raise UnreadableError("a division by zero")
     return value

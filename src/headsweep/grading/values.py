@@ -9,7 +9,7 @@ from zlib import crc32
 
 from mpmath import mp
 
-from headsweep.grading.numerals import exact
+from headsweep.grading.numerals import divisor, exact
 from headsweep.grading.tree import Node, UnreadableError
 
 _PRECISIONS = (40, 80)  # digits; what vanishes shrinks from the first to the second
@@ -29,12 +29,6 @@ _FUNCTIONS: dict[str, Any] = {
     "|": abs, r"\lfloor": mp.floor, r"\lceil": mp.ceil,
 }  # fmt: skip
 _OPAQUE = ("name", "words")
-
-
-def _divisor(value: Any) -> Any:
-    if value == 0:
-        raise UnreadableError("a division by zero")
-    return value
 
 
 def equal(a: Node, b: Node) -> bool:
@@ -118,7 +112,7 @@ def value(node: Node, point: int) -> Any:
         case "product":
             return mp.fprod(values)
         case "quotient":
-            return values[0] / _divisor(values[1])
+            return values[0] / divisor(values[1])
         case "power":
             return _power(*values)
         case "root":
@@ -164,7 +158,7 @@ def _root(inside: Any, index: Any = 2) -> Any:
     is_odd = mp.im(index) == 0 and mp.isint(index) and int(_limited(index, 10**6)) % 2
     if is_odd and mp.im(inside) == 0 and mp.re(inside) < 0:
         return -_power(-inside, 1 / mp.mpf(index))
-    return mp.sqrt(inside) if index == 2 else _power(inside, 1 / _divisor(index))
+    return mp.sqrt(inside) if index == 2 else _power(inside, 1 / divisor(index))
 
 
 def _called(name: str, values: list[Any], point: int) -> Any:
@@ -173,13 +167,13 @@ def _called(name: str, values: list[Any], point: int) -> Any:
         if argument == 0:
             raise UnreadableError("the logarithm of zero")
         # Without a base it may be of any: a constant of its own.
-        below = mp.log(_divisor(values[1])) if len(values) > 1 else _sample(name, 0)
-        return mp.log(argument) / _divisor(below)
+        below = mp.log(divisor(values[1])) if len(values) > 1 else _sample(name, 0)
+        return mp.log(argument) / divisor(below)
     if name in _FUNCTIONS:
         if name in (r"\exp", r"\sinh", r"\cosh"):
             _limited(argument, _MOST_EXPONENT)
         elif name == r"\ln":
-            _divisor(argument)
+            divisor(argument)
         elif name != "|":
             _limited(argument, 10**30)
         try:

@@ -24,13 +24,13 @@ from transformers.utils import logging
 
 from headsweep import __version__
 from headsweep.errors import ModelError, cause_of
+from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.safe_files import atomic, write_json, write_text
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.guard import CONFIG
 from headsweep.models.model_card import CARD, PRUNED_HEADS, Form, Pruning, card_of
 from headsweep.models.removal import absent_heads, cut_layers, equal_outputs, find_cuts, without
 from headsweep.models.source import tokenizer_files
-from headsweep.record import Stopwatch, write_record
-from headsweep.safe_files import atomic, write_json, write_text
 from headsweep.variants import Variant
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headsweep.errors import ModelError, cause_of
-from headsweep.plain_files import open_to_read, read_plain
+from headsweep.files.plain_files import open_to_read, read_plain
 
 _LONGEST_CAUSE = 120  # characters of what a library says of a file
 

@@ -4,19 +4,20 @@ transformers reads such a file and dequantises it; the model is then kept as a f
 format, which all other code uses (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 """
 
+import contextlib
 import hashlib
 import math
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from headsweep.errors import ModelError, cause_of, quoted
+from headsweep.files.plain_files import open_to_read
 from headsweep.models.gguf_header import MAGIC, read_header
-from headsweep.plain_files import open_to_read
 
 SUFFIX = ".gguf"
 
@@ -92,14 +93,15 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+    from headsweep.files.safe_files import atomic, remove_folder
+
     # Slow, and planning does not need them.
     from headsweep.models.gguf_stated import (
-        check_rope,
+        complete,
         count_unread,
         rope_factors,
         split_as_stated,
     )
-    from headsweep.safe_files import atomic, remove_folder
 
     content = _read(file)
     fields = content.fields
@@ -111,14 +113,15 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     }
     ends = _end_token_ids(file, fields)
     # Alone in a folder: transformers would also read configs that lie beside the file.
-    with tempfile.TemporaryDirectory() as alone:
+    with tempfile.TemporaryDirectory() as alone, contextlib.ExitStack() as reading:
         link = Path(alone, "model.gguf")
         link.symlink_to(file.absolute())
         safe = {"local_files_only": True, "trust_remote_code": False}
         where = {"pretrained_model_name_or_path": alone, "gguf_file": str(link), **safe}
         try:
+            reading.enter_context(_read_once_by_transformers())
             config = AutoConfig.from_pretrained(**where)
-            check_rope(config, fields, rope_factors(file, content.shapes))
+            complete(config, fields, rope_factors(file, content.shapes))
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
             unread = count_unread(model, content.shapes)
@@ -147,6 +150,33 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
         tokenizer.save_pretrained(temporary)
         remove_folder(folder)
     return facts
+
+
+@contextlib.contextmanager
+def _read_once_by_transformers() -> Iterator[None]:
+    """Let transformers, which reads a file anew for config, tokenizer and weights, read it once.
+
+    Its reader's views are plain arrays: a vocabulary is some 500,000 of them, and making one of a
+    memory map takes several times as long.
+    """
+    import gguf
+    import numpy as np
+
+    class Reader(gguf.GGUFReader):
+        @property
+        def data(self) -> Any:
+            return self._plain
+
+        @data.setter
+        def data(self, mapped: np.memmap) -> None:
+            self._plain = np.asarray(mapped)
+
+    own = gguf.GGUFReader
+    setattr(gguf, "GGUFReader", cache(Reader))  # noqa: B010 - mypy knows it as a type
+    try:
+        yield
+    finally:
+        setattr(gguf, "GGUFReader", own)  # noqa: B010
 
 
 class _Content(NamedTuple):

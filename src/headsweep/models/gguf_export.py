@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from headsweep.errors import ModelError
+from headsweep.files.safe_files import atomic, check_writable, written_to
 from headsweep.models import llamacpp
 from headsweep.models.checkpoints import stated_config
 from headsweep.models.geometry import HeadGeometry, find_heads
@@ -25,7 +26,6 @@ from headsweep.models.gguf import Kind
 from headsweep.models.gguf_vocabulary import add_vocabulary, vocabulary
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.source import fetch_model, stated_geometry
-from headsweep.safe_files import atomic, check_writable, written_to
 
 _GRAPHS = {
     "LlamaForCausalLM": "llama",

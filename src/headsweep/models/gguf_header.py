@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headsweep.plain_files import open_to_read
+from headsweep.files.plain_files import open_to_read
 
 MAGIC = b"GGUF"
 

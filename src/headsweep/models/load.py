@@ -24,12 +24,12 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from headsweep.config.section import ALLOWED, DEVICE
 from headsweep.errors import ModelError, cause_of, quoted
+from headsweep.files.record import contradicting_record
 from headsweep.models.checkpoints import read_pretrained, stated_config
 from headsweep.models.geometry import find_heads, readable_tokens
 from headsweep.models.guard import CONFIG, read_config
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.source import fetch_model
-from headsweep.record import contradicting_record
 
 _LOG = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import transformers
 from huggingface_hub import ModelCard, ModelCardData
 
-from headsweep.plain_files import expanded
+from headsweep.files.plain_files import expanded
 from headsweep.variants import Variant
 
 Form = Literal["zeroed", "uniform", "free"]

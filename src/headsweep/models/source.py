@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headsweep import record
 from headsweep.config import Model
 from headsweep.errors import ConfigError, ModelError, quoted
+from headsweep.files import record
+from headsweep.files.plain_files import expanded, open_to_read, read_plain
 from headsweep.models import gguf
 from headsweep.models.files import read_header, read_json, read_object
 from headsweep.models.guard import CONFIG, check_code, read_config, read_decoder_config
-from headsweep.plain_files import expanded, open_to_read, read_plain
 
-BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
+BUILTIN = {"builtin:reasoner": Path(__file__).with_name("reasoner")}
 """Folders of the models that ship with the package, by source."""
 
 SHA256 = re.compile(r"[0-9a-f]{64}")  # a file's checksum; a commit hash, in contrast, has 40 digits
@@ -77,7 +77,7 @@ _MOST_LAYERS = 10_000  # that heads are counted in
 
 _NAMES = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"),
     "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
 }
 """Names of the same number in the configs of different architectures."""

@@ -75,7 +75,7 @@ def _collect(
 ) -> bool:
     """Return whether an engine had the answers of a variant; names are keys."""
     with quick_imports():
-        from headsweep.generation import client
+        from headsweep.answers import client
     return client.collect(config, model, decoding, questions, variant, cores)
 
 
@@ -83,7 +83,7 @@ def _collect(
 def model(config: "Config", model: str) -> None:
     """Fetch a model."""
     with quick_imports():
-        from headsweep.generation import prepare
+        from headsweep.answers import prepare
     prepare.prepare_model(config, model)
 
 
@@ -91,7 +91,7 @@ def model(config: "Config", model: str) -> None:
 def source(config: "Config", source: str) -> None:
     """Read one split, whole."""
     with quick_imports():
-        from headsweep.generation import prepare
+        from headsweep.answers import prepare
     prepare.store_split(config, source)
 
 
@@ -99,7 +99,7 @@ def source(config: "Config", source: str) -> None:
 def questions(config: "Config", questions: str) -> None:
     """Draw a question set."""
     with quick_imports():
-        from headsweep.generation import prepare
+        from headsweep.answers import prepare
     prepare.draw_questions(config, questions)
 
 
@@ -107,7 +107,7 @@ def questions(config: "Config", questions: str) -> None:
 def embedder(config: "Config", embedder: str) -> None:
     """Fetch an embedder."""
     with quick_imports():
-        from headsweep.generation import prepare
+        from headsweep.answers import prepare
     prepare.prepare_embedder(config, embedder)
 
 
@@ -115,7 +115,7 @@ def embedder(config: "Config", embedder: str) -> None:
 def embed(config: "Config", embedder: str, questions: str) -> None:
     """Embed the questions of a set."""
     with quick_imports():
-        from headsweep.generation import prepare
+        from headsweep.answers import prepare
     prepare.embed_questions(config, embedder, questions)
 
 
@@ -125,7 +125,7 @@ def generate(
 ) -> None:
     """Answer with one model variant."""
     with quick_imports():
-        from headsweep.generation import client
+        from headsweep.answers import client
     client.run(config, model, decoding, questions, variant, cores)
 
 
@@ -133,8 +133,16 @@ def generate(
 def activations(config: "Config", model: str, decoding: str, questions: str) -> None:
     """Measure heads on own answers."""
     with quick_imports():
-        from headsweep.generation import activations as measuring
+        from headsweep.answers import activations as measuring
     measuring.run(config, model, decoding, questions)
+
+
+@declare()
+def look(config: "Config", model: str, decoding: str, questions: str, heads: str) -> None:
+    """Look inside heads where answers first differ."""
+    with quick_imports():
+        from headsweep.answers import looks
+    looks.run(config, model, decoding, questions, heads)
 
 
 @declare()
@@ -165,7 +173,7 @@ def compare_prompts(config: "Config", comparison: str) -> None:
 def texts(config: "Config", texts: str) -> None:
     """Choose the known texts that a map scores."""
     with quick_imports():
-        from headsweep.maps import known_texts
+        from headsweep.experiments.maps import known_texts
     known_texts.write_texts(config, texts)
 
 
@@ -173,7 +181,7 @@ def texts(config: "Config", texts: str) -> None:
 def score(config: "Config", texts: str, layer: str) -> None:
     """Score known texts without each head of a layer."""
     with quick_imports():
-        from headsweep.maps import job
+        from headsweep.experiments.maps import job
     job.score_layer(config, texts, layer)
 
 
@@ -181,7 +189,7 @@ def score(config: "Config", texts: str, layer: str) -> None:
 def gradients(config: "Config", texts: str) -> None:
     """Estimate what each head's loss does to known texts."""
     with quick_imports():
-        from headsweep.maps import job
+        from headsweep.experiments.maps import job
     job.estimate_heads(config, texts)
 
 
@@ -189,7 +197,7 @@ def gradients(config: "Config", texts: str) -> None:
 def map(config: "Config", map: str) -> None:  # noqa: A001, A002
     """Make the tables of a map of every head."""
     with quick_imports():
-        from headsweep.maps import table
+        from headsweep.experiments.maps import table
     table.write_tables(config, map)
 
 
@@ -197,7 +205,7 @@ def map(config: "Config", map: str) -> None:  # noqa: A001, A002
 def train_selector(config: "Config", selector: str) -> None:
     """Train a head selector."""
     with quick_imports():
-        from headsweep.sprint import job
+        from headsweep.experiments.sprint import job
     job.train(config, selector)
 
 
@@ -205,7 +213,7 @@ def train_selector(config: "Config", selector: str) -> None:
 def rank_heads(config: "Config", selector: str) -> None:
     """Rank the heads for each question."""
     with quick_imports():
-        from headsweep.sprint import job
+        from headsweep.experiments.sprint import job
     job.rank(config, selector)
 
 
@@ -213,7 +221,7 @@ def rank_heads(config: "Config", selector: str) -> None:
 def evaluate(config: "Config", selector: str) -> None:
     """Compute Pass@N of a selector and baselines."""
     with quick_imports():
-        from headsweep.sprint import job
+        from headsweep.experiments.sprint import job
     job.evaluate(config, selector)
 
 
@@ -221,7 +229,7 @@ def evaluate(config: "Config", selector: str) -> None:
 def compare_families(config: "Config", frontier: str) -> None:
     """Compare families of variants at equal tokens."""
     with quick_imports():
-        from headsweep.sprint import frontier_job
+        from headsweep.experiments.sprint import frontier_job
     frontier_job.compare(config, frontier)
 
 
@@ -229,7 +237,7 @@ def compare_families(config: "Config", frontier: str) -> None:
 def problems(config: "Config", data: str) -> None:
     """Read a dataset and divide it."""
     with quick_imports():
-        from headsweep.athena import problems as datasets
+        from headsweep.experiments.athena import problems as datasets
     datasets.read_data(config, data)
 
 
@@ -237,7 +245,7 @@ def problems(config: "Config", data: str) -> None:
 def encoder(config: "Config", encoder: str) -> None:
     """Fetch a pretrained encoder."""
     with quick_imports():
-        from headsweep.compression import arm_jobs
+        from headsweep.experiments.compression import arm_jobs
     arm_jobs.prepare_encoder(config, encoder)
 
 
@@ -245,7 +253,7 @@ def encoder(config: "Config", encoder: str) -> None:
 def teacher(config: "Config", solver: str, data: str, seed: int) -> None:
     """Train a solver with all its heads."""
     with quick_imports():
-        from headsweep.compression import arm_jobs
+        from headsweep.experiments.compression import arm_jobs
     arm_jobs.train_teacher(config, solver, data, seed)
 
 
@@ -253,7 +261,7 @@ def teacher(config: "Config", solver: str, data: str, seed: int) -> None:
 def compress(config: "Config", subject: str, data: str, arm: str, seed: int) -> None:
     """Compress a solver or a model."""
     with quick_imports():
-        from headsweep.compression import arm_jobs
+        from headsweep.experiments.compression import arm_jobs
     arm_jobs.compress_arm(config, subject, data, arm, seed)
 
 
@@ -261,7 +269,7 @@ def compress(config: "Config", subject: str, data: str, arm: str, seed: int) -> 
 def quantise(config: "Config", subject: str, data: str, arm: str, seed: int) -> None:
     """Test an arm with 8-bit weights."""
     with quick_imports():
-        from headsweep.compression import arm_jobs
+        from headsweep.experiments.compression import arm_jobs
     arm_jobs.quantise(config, subject, data, arm, seed)
 
 
@@ -269,7 +277,7 @@ def quantise(config: "Config", subject: str, data: str, arm: str, seed: int) -> 
 def gather_compression(config: "Config", compression: str) -> None:
     """Gather the arms' results."""
     with quick_imports():
-        from headsweep.analysis import jobs
+        from headsweep.results import jobs
     jobs.gather(config, compression)
 
 
@@ -277,7 +285,7 @@ def gather_compression(config: "Config", compression: str) -> None:
 def measure_compression(config: "Config", compression: str) -> None:
     """Measure sizes and speeds."""
     with quick_imports():
-        from headsweep.compression import arm_measurements
+        from headsweep.experiments.compression import arm_measurements
     arm_measurements.measure(config, compression)
 
 
@@ -285,7 +293,7 @@ def measure_compression(config: "Config", compression: str) -> None:
 def table(config: "Config", sweep: str, published: Path) -> None:
     """Write the tables of a sweep."""
     with quick_imports():
-        from headsweep.analysis import jobs
+        from headsweep.results import jobs
     jobs.write_tables(config, sweep, published)
 
 
@@ -293,7 +301,7 @@ def table(config: "Config", sweep: str, published: Path) -> None:
 def controls(config: "Config", sweep: str) -> None:
     """Compare the gains of a sweep with chance."""
     with quick_imports():
-        from headsweep.analysis import jobs
+        from headsweep.results import jobs
     jobs.write_controls(config, sweep)
 
 
@@ -301,7 +309,7 @@ def controls(config: "Config", sweep: str) -> None:
 def compression_tables(config: "Config", published: Path) -> None:
     """Write compressions' tables."""
     with quick_imports():
-        from headsweep.analysis import jobs
+        from headsweep.results import jobs
     jobs.write_compression_tables(config, published)
 
 
@@ -309,7 +317,7 @@ def compression_tables(config: "Config", published: Path) -> None:
 def audit(config: "Config", published: Path) -> None:
     """Audit the published tables."""
     with quick_imports():
-        from headsweep.analysis import jobs
+        from headsweep.results import jobs
     jobs.write_audit(config, published)
 
 
@@ -317,15 +325,15 @@ def audit(config: "Config", published: Path) -> None:
 def claims(config: "Config", published: Path) -> None:
     """Judge the papers' claims."""
     with quick_imports():
-        from headsweep.analysis import jobs
+        from headsweep.results import jobs
     jobs.write_claims(config, published)
 
 
 @declare()
 def draw(config: "Config", subject: str, of: str) -> None:
-    """Draw the figures of a sweep, a selector, the run and so on."""
+    """Draw all figures of one sweep, selector, map or other."""
     with quick_imports():
-        from headsweep.figures import draw as drawing
+        from headsweep.page.figures import draw as drawing
     drawing.draw(config, subject, of)
 
 
@@ -333,7 +341,7 @@ def draw(config: "Config", subject: str, of: str) -> None:
 def printed(config: "Config", published: Path) -> None:
     """Make the papers' exhibits in the papers' form."""
     with quick_imports():
-        from headsweep.printed import job
+        from headsweep.page.printed import job
     job.write_printed(config, published)
 
 
@@ -341,5 +349,5 @@ def printed(config: "Config", published: Path) -> None:
 def report(config: "Config") -> None:
     """Write the report of a run."""
     with quick_imports():
-        from headsweep.report import page
-    page.write_report(config)
+        from headsweep.page import report
+    report.write_report(config)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from headsweep.config import Study
-from headsweep.planning import allocations, cost
-from headsweep.planning.cards import CORE, GPU, Card, card_of
-from headsweep.planning.maps import find_map
+from headsweep.machine.processors import CORE, GPU, Card, card_of
+from headsweep.models.footprint import trains_on_gpu
+from headsweep.store.map_scores import find_map
 from headsweep.variants import Variant
+from headsweep.workflow import allocations, cost
 from headsweep.workflow.wildcards import WildcardLookup
 
 Functions = dict[str, Callable[..., int]]
@@ -91,7 +92,7 @@ class Resources:
 
     def _card_of_training(self, study: Study) -> Card:
         """Return the card of a training job: a GPU, or one core, for it has one thread."""
-        uses_gpu = allocations.trains_on_gpu(self._config, study)
+        uses_gpu = trains_on_gpu(self._config, study)
         return GPU if uses_gpu and card_of("auto", local=self._local) == GPU else CORE
 
     def drawing_threads(self, wildcards: Any) -> int:

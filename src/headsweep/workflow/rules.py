@@ -5,32 +5,16 @@ rules' files. Snakemake knows one object, `RULES`, so that each rule shows where
 from. Snakemake's own objects (wildcards, jobs) are untyped.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 from snakemake.io import report
 
-from headsweep import paths
-from headsweep.config import EXPERIMENTS, Config, Preset
-from headsweep.planning import cost
-from headsweep.planning.batches import arms, at_home, encoders
-from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
-from headsweep.planning.keys import digest, encoder_key
-from headsweep.planning.maps import (
-    find_map,
-    head_batches_elsewhere,
-    layer_name,
-    map_layers,
-    score_files,
-    texts_key,
-)
-from headsweep.planning.store import Store
-from headsweep.planning.titles import title, titles
-from headsweep.printed import numbers
-from headsweep.printed.exhibits import DOCUMENT, PRINTED
-from headsweep.tables import (
+from headsweep.config import EXPERIMENTS, Config
+from headsweep.config.titles import title, titles
+from headsweep.files import paths
+from headsweep.files.tables import (
     ACCURACY,
     ANSWERS,
     GRADED,
@@ -42,7 +26,16 @@ from headsweep.tables import (
     TRAININGS,
     FileKind,
 )
-from headsweep.variants import BASE, Variant, pattern
+from headsweep.page.printed import numbers
+from headsweep.page.printed.exhibits import DOCUMENT, PRINTED
+from headsweep.results.exhibits import EXHIBITS, RunFiles, Subject
+from headsweep.store.batches import arms, at_home, encoders
+from headsweep.store.keys import digest, encoder_key
+from headsweep.store.layout import Store
+from headsweep.store.looks import heads_of_key
+from headsweep.store.map_scores import find_map, head_batches_elsewhere, score_files
+from headsweep.variants import BASE, Variant
+from headsweep.workflow import cost
 from headsweep.workflow.resources import Resources
 from headsweep.workflow.wildcards import WildcardLookup
 
@@ -80,51 +73,13 @@ class Rules:
         self.resources = Resources(self._lookup, cores or 1, local=local)
         self._cores = cores or 1
         self._groups = groups
-        self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)
 
     # What every rule may use.
 
-    @cached_property
-    def wildcard_values(self) -> dict[str, list[str]]:
-        """The values of each wildcard that stands for a name or a key."""
-        config = self.config
-        experiments = {
-            section.removesuffix("s"): [*getattr(config, section)] for section in EXPERIMENTS
-        }
-        sections: dict[str, Iterable[str]] = {
-            "model": config.models,
-            "questions": config.questions,
-            "decoding": config.decodings,
-            "embedder": config.embedders,
-            "source": config.questions,
-        }
-        keys: dict[str, list[str]] = {}
-        for wildcard, names in sections.items():
-            every = (self.store.key(wildcard, name) for name in names)
-            keys[wildcard] = list(dict.fromkeys(every))  # several sets may be drawn from a source
-        arms = self._lookup.arms.values()
-        compressed = {
-            "data": sorted({arm.data for arm in arms}.union(self._problem_keys)),
-            "subject": sorted({arm.subject for arm in arms}),
-            "arm": sorted({arm.key for arm in arms}),
-            "solver": sorted({solver for solver, _ in self._lookup.solvers}),
-            "encoder": [*encoders(config)],
-        }
-        mapped_layers = {layer for name in config.maps for layer in map_layers(config, name)}
-        mapped = {
-            "texts": list(dict.fromkeys(texts_key(config, name) for name in config.maps)),
-            "layer": [layer_name(layer) for layer in sorted(mapped_layers)],
-        }
-        return {**experiments, **keys, "grading": [*get_args(Preset)], **compressed, **mapped}
-
-    @cached_property
+    @property
     def constraints(self) -> dict[str, str]:
         """The allowed values of each wildcard, as a regular expression."""
-        either = {
-            wildcard: "|".join(map(re.escape, values)) or "none"
-            for wildcard, values in self.wildcard_values.items()
-        }
-        return {"variant": pattern(), "seed": r"\d+", **either}
+        return self._lookup.constraints
 
     def log(self, template: str) -> str:
         """Return the log file of a rule: the given template in the run's folder of logs."""
@@ -158,7 +113,7 @@ class Rules:
         for name, embedder in config.embedders.items():
             if embedder.source:
                 files.append(self.store.fill(paths.EMBEDDER, embedder=name))
-        files += [PROBLEMS.path.format(data=key) for key in self._problem_keys]
+        files += [PROBLEMS.path.format(data=key) for key in self._lookup.problem_keys]
         files += [paths.ENCODER.format(encoder=key) for key in encoders(config)]
         return files
 
@@ -199,6 +154,12 @@ class Rules:
     def answers(self, wildcards: Any) -> list[str]:
         """Return the answers of a batch: one file for each variant of the model."""
         return self.store.answers(self._lookup.batch(wildcards))
+
+    def answers_without_heads(self, wildcards: Any) -> list[str]:
+        """Return the answers without each of the heads that a job looks into."""
+        names = self._lookup.batch(wildcards).names
+        heads = heads_of_key(self.config, **names, key=wildcards.heads)
+        return [self.store.fill(ANSWERS, variant=head, **names) for head in heads]
 
     def job_group(self, wildcards: Any) -> str:
         """Return the group of jobs that share a SLURM allocation, and so a loaded model.

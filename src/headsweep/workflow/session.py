@@ -17,27 +17,26 @@ from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
-from headsweep import paths
-from headsweep.athena.problems import check_generated
+from headsweep.answers.work import Work
 from headsweep.benchmarks.draws import draw
 from headsweep.benchmarks.sources import read_source
 from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
 from headsweep.errors import ConfigError, HeadsweepError, TableError
-from headsweep.generation import journal
-from headsweep.generation.work import Work
-from headsweep.planning.allocations import PROFILE, UNNAMED
-from headsweep.planning.batches import seeded_arms
-from headsweep.planning.cost import question_count
-from headsweep.planning.pilot_settings import unpiloted
-from headsweep.planning.preflight import check_devices, preflight
-from headsweep.planning.revisions import resolve
-from headsweep.planning.store import Store, is_archived, mark_version, write_config
-from headsweep.record import read_text
-from headsweep.safe_files import count_rows, read_table
-from headsweep.tables import QUESTIONS, SOURCE
+from headsweep.experiments.athena.problems import check_generated
+from headsweep.files import paths
+from headsweep.files.record import read_text
+from headsweep.files.safe_files import count_rows, read_table
+from headsweep.files.tables import QUESTIONS, SOURCE
+from headsweep.store import journal
+from headsweep.store.batches import seeded_arms
+from headsweep.store.layout import Store, is_archived, mark_version, write_config
+from headsweep.store.revisions import resolve
 from headsweep.variants import Variant
+from headsweep.workflow.allocations import PROFILE, UNNAMED
+from headsweep.workflow.cost import question_count
+from headsweep.workflow.preflight import check_devices, preflight
 from headsweep.workflow.rules import Rules
 
 
@@ -75,7 +74,7 @@ def _restore_config(config: Config) -> None:
 
     A run begins by writing it, but where nothing is left to do Snakemake calls no handler.
     """
-    files = [Store(config).path(template) for template in (paths.CONFIG, paths.MODEL_NAMES)]
+    files = [Store(config).path(template) for template in (paths.CONFIG, paths.MODEL_SECTIONS)]
     if files[0].parent.is_dir() and not all(file.exists() for file in files):
         write_config(config)
 
@@ -176,8 +175,6 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         )
     mark_version()
     write_config(config)
-    for line in unpiloted(config, local=rules.local):
-        logger.warning(line)
     logger.info(describe_store(rules))
     dag = workflow.dag
     jobs = {
@@ -204,7 +201,7 @@ def _check_named(workflow: Any) -> None:
     if unnamed:
         raise ConfigError(
             f"{', '.join(sorted(unnamed))}: {UNNAMED!r} is no name on your cluster; write those "
-            f"that it has into {PROFILE}"
+            f"that it has into {PROFILE}, or into a copy of its folder for --workflow-profile"
         )
 
 
@@ -293,7 +290,9 @@ def tell_findings(rules: Rules, workflow: Any, logger: Logger) -> None:
         logger.info("\n  ".join(["Findings", *lines]))
         for name in rules.config.waiting:
             logger.warning(f"sweeps.{name} is left out: give the same command again")
-        logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
+        page = rules.store.path(paths.REPORT).absolute()
+        started_in = Path(workflow.workdir_init)
+        logger.info(f"Done. Open {os.path.relpath(page, started_in)}")
 
 
 def bring_to_present(folder: Path) -> int:

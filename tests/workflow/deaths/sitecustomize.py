@@ -14,8 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
-if "HEADSWEEP_TEST_DEATHS" in os.environ and "headsweep.generation.server" in sys.orig_argv:
-    from headsweep.generation import journal
+if "HEADSWEEP_TEST_DEATHS" in os.environ and "headsweep.answers.server" in sys.orig_argv:
+    from headsweep.store import journal
 
     _moments = Path(os.environ["HEADSWEEP_TEST_DEATHS"])
     _append = journal.append

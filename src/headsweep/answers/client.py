@@ -1,0 +1,351 @@
+"""The generate job's side of the engine: find an engine, start one, ask it, stop it.
+
+One engine process serves one model, with the same settings, from one folder on one machine, for any
+number of jobs. Its name is an abstract Unix socket, which is also its lock: the kernel gives a name
+to one process only, and frees it when that process dies, for whatever reason. No process id is
+trusted. A job that gets the name starts an engine and hands the socket to it; a job that does not
+get it connects to the engine. Messages are lines of JSON; both ends refuse to talk to another user.
+
+Most jobs of a sweep find that an engine has already done their work. This module imports next to
+nothing, so that such a job takes no longer than Python's own start.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headsweep.answers import sockets
+from headsweep.answers.job_request import LINE_LIMIT, JobRequest
+from headsweep.answers.progress import Reports, progress
+from headsweep.errors import EngineError
+from headsweep.files import paths
+from headsweep.files.plain_files import open_to_write, read_plain
+from headsweep.telling import told
+from headsweep.words import doing
+
+if TYPE_CHECKING:
+    from headsweep.answers.work import Work
+    from headsweep.config import Config
+    from headsweep.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+
+IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
+
+_RUN = "HEADSWEEP_RUN"  # names the run in the environment of its jobs
+_SECONDS_BETWEEN_TRIES = 0.05
+_SECONDS_TO_STOP = 10.0
+_SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
+_TRIES = 3
+
+
+def collect(
+    config: Path, model: str, decoding: str, questions: str, variant: str, cores: int
+) -> bool:
+    """Do what `run` does, and return True, if an engine runs already.
+
+    Names are keys, as in the paths of the store; the config is the file that a run wrote. False
+    also if it is not.
+
+    Raises:
+        EngineError: the engine's cause in one line. What is answered is kept.
+    """
+    try:
+        sections = json.loads(read_plain(config.with_name(Path(paths.MODEL_SECTIONS).name)))
+        batch = (model, decoding, questions)
+        request = JobRequest(str(config), sections[model], batch, variant, cores, _this_run())
+        connection = sockets.connect(request.engine)
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    names = {"model": model, "decoding": decoding, "questions": questions}
+    return connection is not None and _ask(connection, request, doing("generate", names))
+
+
+def run(
+    config: "Config", model: str, decoding: str, questions: str, variant: "Variant", cores: int = 1
+) -> None:
+    """Answer a question set with one variant of a model; write the table and its record.
+
+    Answers that the store holds already, made for another draw from the same split, are taken
+    over, and those of a run that was killed. Only if some question is left, an engine is asked,
+    which may use so many cores. Names are config names. The config is that which the run has
+    written (`store.layout.write_config`): an engine reads it there.
+
+    Raises:
+        EngineError: the engine has failed, or was stopped. What is answered is kept.
+        TableError: the question set is missing or damaged.
+    """
+    from headsweep.answers.work import Work
+    from headsweep.files.locks import Locks
+    from headsweep.files.record import Stopwatch
+
+    stopwatch = Stopwatch()
+    work = Work(config, model, decoding, questions)
+    locks = Locks(Path(paths.STORE_LOCKS))
+    name = work.lock(variant)
+    while not locks.take(name):
+        if work.unanswered(variant):  # an engine answers
+            ask(work, variant, cores)
+            return
+        time.sleep(_SECONDS_BETWEEN_TRIES)  # another process writes the table
+    work.take_over(variant)
+    if work.unanswered(variant):
+        locks.release(name)
+        ask(work, variant, cores)
+        return
+    count = work.write(variant, stopwatch)
+    _LOG.debug("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
+
+
+def ask(work: "Work", variant: "Variant", cores: int) -> None:
+    """Have an engine answer a variant and write its table; start one if none runs.
+
+    A new engine leaves after `IDLE_SECONDS` without a job.
+
+    Raises:
+        EngineError: the engine's cause in one line. What is answered is kept.
+    """
+    config = paths.CONFIG.format(run=work.config.run)
+    section = work.config.models[work.model].model_dump(mode="json")
+    keys = work.keys
+    batch = (keys["model"], keys["decoding"], keys["questions"])
+    request = JobRequest(config, section, batch, str(variant), cores, _this_run())
+    for _ in range(_TRIES):
+        if _ask(_connect(request), request, work.told):
+            return
+    raise EngineError(f"the engine dies before it answers; {request.last_words} says why")
+
+
+def status() -> list[dict[str, Any]]:
+    """Return what each engine that runs in this folder says of itself.
+
+    One that says nothing for ten seconds loads its model, or is stopped: its process alone is told.
+    """
+    said: list[dict[str, Any]] = []
+    for name in sockets.names():
+        if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
+            continue
+        with connection, contextlib.suppress(OSError):
+            try:
+                said += _answers(connection, b'{"status":true}\n', _SECONDS_TO_STOP)
+            except TimeoutError:
+                said.append({"process": sockets.check_peer(connection)})
+    return [engine for engine in said if "error" not in engine]
+
+
+def begin_run() -> None:
+    """Begin a run of this process's own, to which the jobs belong that it starts from now on."""
+    os.environ[_RUN] = os.urandom(8).hex()
+
+
+def end_run() -> None:
+    """End this process's run: the engines of this folder that no other run uses leave.
+
+    Others stay, as do those that have been asked by runs that were killed, until they are idle.
+    """
+    message = json.dumps({"ended": _this_run()}).encode() + b"\n"
+    staying = set[str]()
+    deadline = time.monotonic() + _SECONDS_TO_STOP
+    while (left := set(sockets.names()) - staying) and time.monotonic() < deadline:
+        for name in left:
+            if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
+                continue
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(_SECONDS_TO_STOP)
+                connection.sendall(message)
+                if any("stays" in said for said in _messages(connection)):
+                    staying.add(name)
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+
+
+def stop() -> int:
+    """Stop all engines that run in this folder; return how many. What is answered is kept.
+
+    Raises:
+        EngineError: an engine's process cannot be told from others, or does not listen yet.
+    """
+    stopped = set[int]()
+    deadline = time.monotonic() + _SECONDS_TO_STOP
+    while names := sockets.names():
+        refused = [name for name in names if not _stop(name, stopped)]
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+    if names and refused:
+        raise EngineError(
+            f"the process that listens at {refused[0]} does not hold that socket here, so it gets "
+            f"no signal; it runs in another container, perhaps: give `headsweep engine stop` there"
+        )
+    if left := sockets.names():  # not those of `names` that have just been stopped
+        raise EngineError(
+            f"engines that do not listen yet: {len(left)}; wait until `headsweep engine status` "
+            f"shows them, and give `headsweep engine stop` again"
+        )
+    return len(stopped)
+
+
+def _stop(name: str, stopped: set[int]) -> bool:
+    """Stop an engine, if it listens, and wait for its end.
+
+    False only if no signal could be sent.
+    """
+    if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
+        return True
+    with connection, contextlib.suppress(ConnectionError):
+        engine = sockets.check_peer(connection)
+        if not sockets.send_signal(name, engine, signal.SIGTERM):  # or it is about to end
+            return False
+        stopped.add(engine)
+        connection.settimeout(_SECONDS_TO_STOP)
+        try:
+            list(_messages(connection))
+        except TimeoutError:
+            sockets.send_signal(name, engine, signal.SIGKILL)
+    return True
+
+
+def ask_for_room() -> None:
+    """Have the engines of this folder leave whose plan is done: memory may be short."""
+    _tell_engines("leave_if_done")
+
+
+def ask_idle_engines_to_leave() -> None:
+    """Have the engines of this folder leave that no job waits for; return when they begin to.
+
+    What is answered stays in their journals.
+    """
+    _tell_engines("leave_if_idle")
+
+
+def _tell_engines(word: str) -> None:
+    for name in sockets.names():
+        if (connection := sockets.connect(name)) is not None:
+            with connection, contextlib.suppress(OSError):
+                _answers(connection, f'{{"{word}":true}}\n'.encode(), _SECONDS_TO_STOP)
+
+
+def _this_run() -> str:
+    return os.environ.setdefault(_RUN, os.urandom(8).hex())
+
+
+def _connect(request: JobRequest) -> socket.socket:
+    """Connect to the engine; start it if there is none."""
+    started = 0
+    deadline = time.monotonic() + _SECONDS_TO_LISTEN
+    while (connection := sockets.connect(request.engine)) is None:
+        with socket.socket(socket.AF_UNIX) as listener:
+            try:
+                listener.bind(f"\0{request.engine}")
+            except OSError:  # an engine begins to listen, or is about to end
+                if time.monotonic() > deadline:
+                    raise EngineError(
+                        f"a process has taken the engine's name and does not listen: "
+                        f"`ss -xlp | grep {request.engine}` shows it; end it, and run again"
+                    ) from None
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+                continue
+            if started == _TRIES:
+                raise EngineError(f"the engine dies as it starts; {request.log} says why")
+            started += 1
+            ask_for_room()
+            with told("starting an engine"):
+                _start(request, listener.fileno())
+    return connection
+
+
+def _start(request: JobRequest, listener: int) -> None:
+    """Start an engine, which inherits the socket, in a session of its own.
+
+    Raises:
+        EngineError: it has ended before it could listen, as without memory.
+    """
+    import subprocess
+
+    _LOG.info("an engine starts; its log: %s", request.log)
+    # A worker for each core needs no more; vLLM is one worker.
+    threads = request.cores if request.section["backend"] == "vllm" else 1
+    order = {"request": request._asdict(), "listener": listener, "idle": IDLE_SECONDS}
+    with os.fdopen(open_to_write(request.log), "ab") as log:
+        started = subprocess.run(
+            [sys.executable, "-P", "-m", "headsweep.answers.server"],
+            input=json.dumps(order).encode(),
+            stdout=log,
+            stderr=log,
+            pass_fds=[listener],
+            start_new_session=True,
+            check=False,
+            env={
+                **os.environ,
+                # Snakemake sets all of these to the threads of the job; threads in a process that
+                # forks would hang what it forks.
+                **dict.fromkeys(
+                    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
+                ),
+                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
+                "TOKENIZERS_PARALLELISM": "false",
+            },
+        )
+    if started.returncode:
+        raise EngineError(
+            f"the engine has ended with status {started.returncode} before it could listen, "
+            f"perhaps for lack of memory; {request.log} may say why; run again"
+        )
+
+
+def _answers(connection: socket.socket, message: bytes, seconds: float) -> list[dict[str, Any]]:
+    """Return what an engine says to a message.
+
+    Raises:
+        OSError: it is silent for so many seconds, or has hung up.
+    """
+    connection.settimeout(seconds)
+    connection.sendall(message)
+    return [*_messages(connection)]
+
+
+def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
+    with connection.makefile("rb") as stream:
+        while (line := stream.readline(LINE_LIMIT)).endswith(b"\n"):
+            yield json.loads(line)
+
+
+def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
+    """Ask, and wait for the last word, with progress; return False if the engine was leaving.
+
+    `what` says in words what is done.
+    """
+    heard = False
+    begun = time.monotonic()
+    reports = Reports(begun)
+    silence = contextlib.ExitStack()
+    silence.enter_context(told(f"{what}: loading the model"))
+    with silence, connection, contextlib.suppress(ConnectionError):
+        # An engine that cannot begin gives its last word before it is asked, and hangs up.
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(request.message())
+        for said in _messages(connection):
+            heard = True
+            silence.close()
+            if "error" in said:
+                raise EngineError(said["error"])
+            now = time.monotonic()
+            if "complete" in said:
+                count = said["complete"]
+                _LOG.debug("%s: %d answers, %.1f s", request.variant, count, now - begun)
+                return True
+            if reports.due(now, said):
+                _LOG.info("%s: %s", what, progress(**said))  # of all
+    if heard:
+        raise EngineError(
+            f"the engine has died, perhaps for lack of memory; {request.last_words} may say why; "
+            f"run again: what it has answered is kept"
+        )
+    return False

@@ -1,0 +1,1 @@
+"""The command line: the commands that people type, and `job` with the workflow's commands."""

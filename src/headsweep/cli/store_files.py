@@ -1,0 +1,236 @@
+"""What each file of the store is, and which configs need it."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from headsweep.config import Config
+from headsweep.errors import TableError
+from headsweep.files import paths
+from headsweep.files.safe_files import is_temporary, read_metadata
+from headsweep.files.tables import (
+    ACTIVATIONS,
+    ANSWERS,
+    EMBEDDINGS,
+    GRADIENTS,
+    LOOKS,
+    PROBLEMS,
+    QUESTIONS,
+    SCORES,
+    SOURCE,
+    TEXTS,
+    FileKind,
+)
+from headsweep.store.batches import batches, encoders, seeded_arms
+from headsweep.store.keys import split_key
+from headsweep.store.layout import Store
+from headsweep.store.looks import looks_file
+from headsweep.store.map_scores import layer_name, map_layers, score_files, texts_key
+
+STORE = Path(paths.STORE)
+TRASH = STORE / ".trash"
+
+_KINDS: dict[str, list[str]] = {
+    "model": [str(Path(paths.MODEL).parent)],
+    "source": [SOURCE.path],
+    "questions": [QUESTIONS.path],
+    "embedder": [paths.EMBEDDER],
+    "embeddings": [EMBEDDINGS.path],
+    "activations": [ACTIVATIONS.path],
+    "looks": [LOOKS.path],
+    "texts": [TEXTS.path],
+    "scores": [SCORES.path, GRADIENTS.path],
+    "dataset": [PROBLEMS.path],
+    "encoder": [paths.ENCODER],
+    "solver": [str(Path(paths.TEACHER).parent)],
+    "arm": [str(Path(paths.HISTORY).parent)],
+    "solver, unfinished": [paths.TEACHER_JOURNAL],
+    "arm, unfinished": [paths.COMPRESSION_JOURNAL],
+    "answers, unfinished": [paths.JOURNAL, paths.FINISHED],
+    "scores, unfinished": [paths.SCORES_JOURNAL],
+    "answers": [ANSWERS.path],
+}
+"""The templates of each kind of file or folder of the store."""
+
+_KEY = "[^/]+-[0-9a-f]{8}"
+_FORMS = {"seed": r"\d+", "layer": r"L\d+", "variant": "[^/.]+"}
+"""How the value of a wildcard looks; that of any other is a key."""
+
+_OF_STORE = {Path(paths.STORE_VERSION), Path(paths.STORE_USERS), Path(paths.STORE_LOCKS), TRASH}
+"""Entries of the store that hold no results."""
+_Taken = dict[tuple[str, str, str, str], set[str]]
+
+
+class _Unit(NamedTuple):
+    """What a file of the store belongs to; a config needs all of a unit's files or none."""
+
+    kind: str
+    """Of `_KINDS`, or ``temporary`` or ``other``."""
+    key: str
+    """The keys in its path; of ``temporary`` and ``other`` files the path."""
+    variant: str
+    """The variant that answered; empty where there is none."""
+
+
+class Held(NamedTuple):
+    """Files of the store that are listed together."""
+
+    kind: str
+    key: str
+    """These two as in `_Unit`."""
+    needed_by: tuple[str, ...]
+    """The sorted names of the configs that need them."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no config needs them; of ``other`` files that is unknown."""
+        return self.kind != "other" and not self.needed_by
+
+
+def contents(configs: Mapping[str, Config]) -> dict[Held, list[Path]]:
+    """Return the files of the store, by what they are and which of the configs need them.
+
+    Some config may need files of the kind ``other``; none needs ``temporary`` ones, which a killed
+    process left.
+    """
+    asking: dict[_Unit, set[str]] = defaultdict(set)
+    for name, config in configs.items():
+        for file in files_of(config):
+            asking[_unit(file)].add(name)
+    taking = _taking_over(configs)
+    files: dict[Held, list[Path]] = defaultdict(list)
+    for file in files_below(STORE):
+        unit = _unit(file)
+        names = asking.get(unit) or _takers(unit, taking)
+        files[Held(unit.kind, unit.key, tuple(sorted(names)))].append(file)
+    kinds = [*_KINDS, "temporary", "other"]
+
+    def place(held: Held) -> tuple[int, str, tuple[str, ...]]:
+        return kinds.index(held.kind), held.key, held.needed_by
+
+    return {held: files[held] for held in sorted(files, key=place)}
+
+
+def _taking_over(configs: Mapping[str, Config]) -> _Taken:
+    """Return the configs that could take over answers, by model, decoding, split and variant."""
+    taken: _Taken = defaultdict(set)
+    for name, config in configs.items():
+        for batch in batches(config):
+            keys = Store(config).keys(**batch.names)
+            split = split_key(config, batch.questions)
+            for variant in batch.variants:
+                taken[keys["model"], keys["decoding"], split, str(variant)].add(name)
+    return taken
+
+
+def _takers(unit: _Unit, taking: _Taken) -> set[str]:
+    """Return the configs that could take over a unit's answers; none if it has no table of them."""
+    kind, key, variant = unit
+    if kind != "answers":
+        return set()
+    model, decoding, _ = key.split("/")
+    try:
+        split = read_metadata(STORE / key / f"{variant}.parquet").get("split", "")
+    except TableError:
+        return set()
+    return taking.get((model, decoding, split, variant), set())
+
+
+def files_of(config: Config) -> Iterator[Path]:
+    """Yield the files that a config may read or make in the store, without records."""
+    path = Store(config).path
+    for name in config.models:
+        yield path(paths.MODEL, model=name)
+    for name in config.questions:
+        yield path(SOURCE, source=name)
+        yield path(QUESTIONS, questions=name)
+    for name in config.embedders:
+        yield path(paths.EMBEDDER, embedder=name)
+        for questions in config.questions:
+            yield path(EMBEDDINGS, embedder=name, questions=questions)
+    for batch in batches(config):
+        yield path(ACTIVATIONS, **batch.names)
+        kinds: list[FileKind] = [ANSWERS, paths.JOURNAL]
+        for variant, kind in product(batch.variants, kinds):
+            yield path(kind, variant=variant, **batch.names)
+    for name in config.sweeps:
+        yield looks_file(config, name)
+    for name in config.maps:
+        texts = texts_key(config, name)
+        yield path(TEXTS, texts=texts)
+        yield from map(Path, score_files(config, name))
+        for layer in map(layer_name, map_layers(config, name)):
+            yield path(paths.SCORES_JOURNAL, texts=texts, layer=layer)
+    for name in config.problems:
+        yield path(PROBLEMS, data=name)
+    for key in encoders(config):
+        yield Path(paths.ENCODER.format(encoder=key))
+    for arm, seed in seeded_arms(config):
+        templates = [paths.HISTORY, paths.COMPRESSION_JOURNAL]
+        if arm.study.solver is not None:
+            templates += [paths.TEACHER, paths.TEACHER_JOURNAL]
+        for template in templates:
+            yield Path(arm.file(template, seed))
+
+
+def _unit(file: Path) -> _Unit:
+    """Return kind, key and variant of a file of the store; its record's are the same."""
+    place = file.relative_to(STORE)
+    if any(map(is_temporary, place.parts)):
+        return _Unit("temporary", place.as_posix(), "")
+    for kind, beginning in _beginnings():
+        if match := beginning.match(file.as_posix()):
+            values = match.groupdict()
+            variant = values.pop("variant", "")
+            values.pop("layer", "")  # the layers of a map belong together
+            return _Unit(kind, "/".join(values.values()), variant)
+    return _Unit("other", place.as_posix(), "")
+
+
+@cache
+def _beginnings() -> list[tuple[str, re.Pattern[str]]]:
+    """Return what the paths of each kind begin with; some kinds have several."""
+    beginnings = []
+    for kind, templates in _KINDS.items():
+        beginnings += [(kind, _beginning(template)) for template in templates]
+    return beginnings
+
+
+def _beginning(template: str) -> re.Pattern[str]:
+    """Return what the path of a file, its record, or a file in a folder begins with."""
+    form = ""
+    for part in re.split(r"({\w+})", template):
+        if part.startswith("{"):
+            name = part.strip("{}")
+            form += f"(?P<{name}>{_FORMS.get(name, _KEY)})"
+        else:
+            form += re.escape(part)
+    if template.endswith(".jsonl"):  # each process that writes has its own name before the suffix
+        form = form.replace(re.escape(".jsonl"), r"\.[^/]*jsonl")
+    if not Path(template).suffix:
+        form += "(?:/|$)"
+    return re.compile(form)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder in order; of the store those of results."""
+    if folder != STORE:
+        yield from walk(folder)
+        return
+    if not STORE.is_dir():
+        return
+    for entry in sorted(STORE.iterdir()):
+        if entry not in _OF_STORE:
+            yield from walk(entry) if entry.is_dir() else [entry]
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """Yield all files of a folder and of those in it, in order; none if it is missing."""
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(parent, name) for name in sorted(names))

@@ -1,0 +1,1 @@
+"""The engine: requests in, tokens out. It knows no files of a run."""

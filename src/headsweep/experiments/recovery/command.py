@@ -1,0 +1,179 @@
+"""`headsweep prune`: does what its command line asks for.
+
+Heavy modules are imported where they are needed, so that the command line starts fast.
+"""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from headsweep.choices import BenchmarkGrader
+from headsweep.errors import ConfigError
+from headsweep.experiments.recovery.settings import TRAINING, Recovery
+from headsweep.models.gguf import Kind
+
+if TYPE_CHECKING:
+    from headsweep.experiments.compression.pruning import Pruned
+    from headsweep.experiments.recovery.benchmark import Benchmark
+    from headsweep.experiments.recovery.prune import Recovered
+    from headsweep.experiments.recovery.texts import Text
+
+_MEASURED = ("held_out", "control", "benchmark", "grader", "n", "max_new_tokens")
+"""Options of what is measured after a recovery."""
+_MOST_TOKENS = 512
+_KIND: Kind = "f16"
+
+
+def prune_as_asked(**options: Any) -> None:
+    """Prune a model as `headsweep prune` was asked to, and print what came out.
+
+    The options are those of `headsweep.experiments.recovery.options`, by name.
+    """
+    from headsweep.experiments.recovery.texts import read_texts
+
+    args = Namespace(**options)
+    texts = read_texts(args.text, args.fields) if args.text else None
+    done = _recover(args, texts) if args.recover else _remove(args, texts)
+    if done is None:  # the first of several processes has the result
+        return
+    print(done)
+    if args.gguf:
+        from headsweep.models.gguf_export import export_gguf
+
+        kind = args.gguf_type or _KIND
+        print(export_gguf(args.out, args.gguf, kind=kind, tokenizer=args.gguf_tokenizer))
+
+
+def _check_file(args: Namespace) -> None:
+    """Refuse a GGUF file that could not be written in the end; the model is fetched for that."""
+    if args.gguf is None:
+        if args.gguf_type:
+            raise ConfigError("--gguf-type is the type of a file; name it: --gguf OUT.gguf")
+        if args.gguf_tokenizer:
+            raise ConfigError(
+                "--gguf-tokenizer is the tokenizer of a file; name it: --gguf OUT.gguf"
+            )
+        return
+    if args.gguf.absolute() == args.out.absolute():
+        raise ConfigError(f"--gguf and --out are both {args.out}; name a file beside the folder")
+    from headsweep.models.gguf_export import check_export
+    from headsweep.models.source import fetch_model
+
+    folder = fetch_model(args.source, args.revision)
+    kind = args.gguf_type or _KIND
+    check_export(folder, args.gguf, kind, args.gguf_tokenizer, uneven=args.form == "free")
+
+
+def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
+    """Remove heads at once."""
+    from headsweep.experiments.compression.pruning import prune
+
+    given = [name for name in TRAINING if name in args]
+    given += [name for name in _MEASURED if getattr(args, name)]
+    if given:
+        option = "-n" if given[0] == "n" else f"--{given[0].replace('_', '-')}"
+        raise ConfigError(f"{option} is about training; add --recover")
+    if "calibration" in args and not texts:
+        raise ConfigError("--calibration counts texts; name their file: --text FILE.jsonl")
+    plain = [text for text in texts or () if isinstance(text, str)]
+    if texts and len(plain) < len(texts):
+        raise ConfigError(f"{args.text} has messages, which need --recover; name fields of texts")
+    criterion = args.criterion or "norm"
+    if texts:
+        _check_read("--text", "texts", criterion, args, ", or --recover")
+    if args.accuracy:
+        _check_read("--accuracy", "accuracy", criterion, args)
+    _check_file(args)
+    return prune(
+        args.source,
+        args.out,
+        heads=args.heads,
+        ratio=args.ratio,
+        form=args.form,
+        criterion=criterion,
+        texts=plain,
+        accuracy=args.accuracy,
+        alpha=args.alpha,
+        seed=args.seed,
+        scope=args.scope,
+        unit=args.unit,
+        protect=args.protect,
+        calibration=getattr(args, "calibration", None),
+        revision=args.revision,
+        device=args.device,
+    )
+
+
+def _check_read(
+    option: str, data: str, criterion: str, args: Namespace, other_way: str = ""
+) -> None:
+    """Refuse an option whose data no criterion would read."""
+    from headsweep.experiments.compression.criteria import CRITERIA, named
+
+    if args.heads:
+        why = "heads are named"
+    elif named(criterion).needs != data:
+        why = f"criterion {criterion} reads none"
+    else:
+        return
+    reading = ", ".join(name for name, by in CRITERIA.items() if by.needs == data)
+    raise ConfigError(
+        f"{option} would be ignored, as {why}; leave it out, or give --ratio with a --criterion "
+        f"that reads {data} ({reading}){other_way}"
+    )
+
+
+def _recover(args: Namespace, texts: "Sequence[Text] | None") -> "Recovered | None":
+    """Remove heads in rounds, and train the rest."""
+    from headsweep.experiments.recovery.prune import prune_and_recover
+    from headsweep.experiments.recovery.texts import read_texts
+
+    if texts is None:
+        raise ConfigError("--recover trains on texts; name their file: --text FILE.jsonl")
+    if args.heads or args.accuracy or args.form == "zeroed":
+        raise ConfigError(
+            "--recover removes a ratio of heads for good; give --ratio, and neither --accuracy "
+            "nor --zero"
+        )
+    held_out = read_texts(args.held_out, args.fields) if args.held_out else None
+    benchmark = _benchmark(args.benchmark, args.grader, args.n, args.max_new_tokens)
+    _check_file(args)
+    return prune_and_recover(
+        args.source,
+        args.out,
+        texts,
+        held_out=held_out,
+        revision=args.revision,
+        device=args.device,
+        benchmark=benchmark,
+        control=args.control,
+        ratio=args.ratio,
+        criterion=args.criterion or Recovery.model_fields["criterion"].default,
+        alpha=args.alpha,
+        scope=args.scope,
+        unit=args.unit,
+        uniform=args.form == "uniform",
+        protect=args.protect,
+        seed=args.seed,
+        **{name: getattr(args, name) for name in ("calibration", *TRAINING) if name in args},
+    )
+
+
+def _benchmark(
+    file: Path | None, grader: BenchmarkGrader | None, n: int | None, max_new_tokens: int | None
+) -> "Benchmark | None":
+    """Read the questions that models answer in the end."""
+    from headsweep.experiments.recovery.benchmark import read_benchmark
+
+    if file is None:
+        if grader or n or max_new_tokens:
+            raise ConfigError(
+                "--grader, -n and --max-new-tokens are about questions; name their "
+                "file: --benchmark FILE.jsonl"
+            )
+        return None
+    if grader is None:
+        graders = ", ".join(get_args(BenchmarkGrader))
+        raise ConfigError(f"say how answers to {file} are compared, --grader: {graders}")
+    return read_benchmark(file, grader, n, max_new_tokens or _MOST_TOKENS)

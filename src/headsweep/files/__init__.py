@@ -1,0 +1,1 @@
+"""Files of a run and of the store: their paths and columns, written whole, read with checksums."""

@@ -1,0 +1,1 @@
+"""The machine: its processors, memory and cores, and limits for what strangers wrote."""

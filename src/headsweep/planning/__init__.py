@@ -1,1 +1,0 @@
-"""The work of a config before anything runs: keys and paths, batches and arms, checks, cost."""

@@ -1,1 +1,0 @@
-"""The embedded reasoner: a small language model that ships with the package."""

@@ -1,1 +1,0 @@
-"""The report: one self-contained page with what a run found and how."""

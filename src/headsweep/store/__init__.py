@@ -1,0 +1,1 @@
+"""What a config asks for: its keys, its files in the store, and the work that fills them."""

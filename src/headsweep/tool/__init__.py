@@ -1,1 +1,0 @@
-"""The tool: sweeps, solving and finished runs, for terminals and notebooks, without Snakemake."""

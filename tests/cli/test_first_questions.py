@@ -1,0 +1,198 @@
+"""`headsweep try`: the first questions of a sweep, which that sweep takes over."""
+
+import re
+import shlex
+
+import pandas as pd
+import pytest
+
+from headsweep.benchmarks.generated import generate
+from headsweep.cli import main as cli
+from headsweep.cli.first_questions import choose_grader, choose_limit
+from headsweep.config import parse
+from headsweep.errors import HeadsweepError
+from headsweep.files.record import read_record
+from headsweep.files.tables import ANSWERS
+from headsweep.results.run import Run
+from headsweep.store.batches import batches
+from headsweep.store.layout import Store
+
+ROWS = 13
+LIMIT = 60
+FIRST = ["builtin:reasoner", "mine.csv", "--question-column", "q", "--layers", "2"]
+OPTIONS = ["--max-new-tokens", str(LIMIT), "--device", "cpu", "--cores", "1"]
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory):
+    """A folder in which `try` was given, and what it has printed."""
+    folder = tmp_path_factory.mktemp("tried")
+    rows = generate("generated_gsm8k", "test", ROWS, 0, apart=True)
+    table = pd.DataFrame({"q": rows["question"], "answer": rows["answer"]})
+    table.to_csv(folder / "mine.csv", index=False)
+    return folder
+
+
+def given(words, capsys):
+    assert cli.main(words) == 0
+    return capsys.readouterr()
+
+
+def test_the_sweep_that_try_proposes_takes_its_answers_over(tried, monkeypatch, capsys):
+    monkeypatch.chdir(tried)
+    said = given(["try", *FIRST, *OPTIONS], capsys)
+    printed = said.out
+    assert "reasoner answers mine.csv (greedy): 0 of 10 answers are there" in said.err
+    assert "reasoner answers mine.csv (greedy): 10 of 10 answers are there" in said.err
+    assert "final answer: nan" not in printed
+    assert "grader: numeric; all 13 gold answers are numbers" in printed
+    assert re.search(r"a sweep of layer 2: [\d.]+ (min|h) at most", printed)
+    (following,) = re.findall(r"next: headsweep (.*)", printed)
+    assert "mine.csv-" not in said.err  # keys are for files
+    words = shlex.split(following)
+    assert words[words.index("--grader") + 1] == "numeric"
+    given(words, capsys)
+    run = Run("headsweep-sweep/results/sweep")
+    (batch,) = batches(run.config)
+    file = run.root / Store(run.config).path(ANSWERS, variant="base", **batch.names)
+    record = read_record(file)
+    assert (record["answers"], record["reused"]) == (ROWS, 10)
+    assert len(run.heads()) == 5
+
+    # The counts are those of the sweep's own tables, on the ten questions.
+    z = run.z().set_index("question_id")["base"]
+    tables = [
+        pd.read_parquet(each) for each in tried.glob("*/results/store/model-*/*/*/base.parquet")
+    ]
+    asked = min(tables, key=len)
+    assert (len(asked), len(z)) == (10, ROWS)
+    right = int(z[asked["question_id"]].sum())
+    cut = int((asked["stop_reason"] == "length").sum())
+    assert re.search(rf"right +{right} of 10\n", printed)
+    assert re.search(rf"cut at {LIMIT} tokens +{cut} of 10", printed)
+
+
+def test_try_tells_the_columns_of_a_table_without_the_usual_ones(tried, monkeypatch, capsys):
+    monkeypatch.chdir(tried)
+    assert cli.main(["try", "builtin:reasoner", "mine.csv"]) == 2
+    assert "no 'question', only q, answer;" in capsys.readouterr().err
+
+
+def test_layers_that_the_model_lacks_are_refused_before_it_answers(tried, monkeypatch, capsys):
+    monkeypatch.chdir(tried)
+    words = ["try", *FIRST, "--out", "elsewhere"]
+    words[words.index("--layers") + 1] = "5,6"
+    assert cli.main(words) == 2
+    assert "--layers 6: the model has 6 layers, numbered 0 to 5" in capsys.readouterr().err
+    assert not (tried / "elsewhere").exists()
+
+
+def answers(*rows):
+    """Return answers as tuples of tokens, whether it was cut and whether it loops."""
+    return pd.DataFrame(rows, columns=["tokens", "cut", "looping"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "why"),
+    [
+        (
+            [(70, False, False), (31, False, True)],
+            512,
+            "none was cut, and the longest answer that ended has 70 tokens",
+        ),
+        ([(70, False, False), (512, True, False), (512, True, True)], 1024, "1 of 3 were cut and"),
+        ([(70, False, False), (512, True, True)], 256, "repeat themselves, and the longest"),
+        ([(300, False, False), (512, True, True)], 512, "repeat themselves, and the longest"),
+        ([(9, False, False), (512, True, True)], 64, "has 9 tokens"),
+        ([(512, True, True)] * 2, 512, "all were cut and repeat themselves"),
+        ([(70, False, False), (480, True, False)], 512, "where the model reads no more"),
+    ],
+)
+def test_the_limit_follows_from_what_was_cut(rows, tokens, why):
+    limit = choose_limit(512, answers(*rows))
+    assert limit.tokens == tokens
+    assert re.search(why, limit.why)
+
+
+@pytest.mark.parametrize(
+    ("golds", "grader"),
+    [
+        (["3", "-1,200", r"\frac{1}{2}"], "numeric"),
+        (["B", "(c)"], "choice"),
+        (["x^2+1", "3", r"\sqrt{2}\text{ cm}"], "math"),
+        (["Paris", "3"], "exact"),
+        (["3", "2 apples"], "exact"),
+    ],
+)
+def test_the_grader_fits_all_gold_answers(golds, grader):
+    assert choose_grader(golds)[0] == grader
+
+
+PROMPT = """
+template: |-
+  Solve these.
+  {examples}Q: {question}
+  A:
+example: |+
+  Q: {question}
+  A: {solution} So {answer}.
+
+stop: ["\\nQ:"]
+"""
+
+
+def test_a_prompt_file_shows_rows_that_are_not_asked(tmp_path):
+    from headsweep.benchmarks.draws import draw
+    from headsweep.cli.own_prompt import described_prompt, source_of
+    from headsweep.cli.without_snakemake import described_questions
+
+    rows = pd.DataFrame(
+        {
+            "q": [f"{n} and {n}?" for n in range(6)],
+            "a": [str(2 * n) for n in range(6)],
+            "how": [f"{n}+{n}={2 * n}." for n in range(5)] + [None],
+        }
+    )
+    rows.to_csv(tmp_path / "mine.csv", index=False)
+    (tmp_path / "prompt.yaml").write_text(PROMPT)
+    columns = {"question": "q", "answer": "a", "solution": "how"}
+    options = {"split": "test", "columns": columns, "examples": [4, 1]}
+    questions = described_questions(str(tmp_path / "mine.csv"), n=3, **options)
+    prompt = described_prompt(questions, tmp_path / "prompt.yaml", [4, 1])
+    assert prompt == {
+        "template": "Solve these.\nQ: 4 and 4?\nA: 4+4=8. So 8.\n\nQ: 1 and 1?\n"
+        "A: 1+1=2. So 2.\n\nQ: {question}\nA:",
+        "stop": ["\nQ:"],
+    }
+    config = parse(
+        {"run": "own", "questions": {"mine": questions}, "decodings": {"greedy": prompt}}
+    )
+    source = source_of(questions)
+    assert source["solution"].tolist()[0] == "0+0=0." and pd.isna(source["solution"].iloc[5])
+    section = config.questions["mine"]
+    drawn = draw(source, section, None)
+    assert len(drawn) == 3
+    assert not {1, 4} & {*drawn["source_row"]}
+    every = draw(source, section.model_copy(update={"n": None}), None)
+    assert every["source_row"].tolist() == [0, 2, 3, 5]
+    assert {*drawn["source_row"]} <= {*every["source_row"]}
+    with pytest.raises(HeadsweepError, match=r"no row 9; rows are numbered from 0 to 5"):
+        described_prompt(questions, tmp_path / "prompt.yaml", [9])
+    with pytest.raises(HeadsweepError, match="row 000005 has no solution"):
+        described_prompt(questions, tmp_path / "prompt.yaml", [5])
+    with pytest.raises(HeadsweepError, match="go together"):
+        described_prompt(questions, tmp_path / "prompt.yaml", None)
+    with pytest.raises(HeadsweepError, match="give --prompt-file too"):
+        described_prompt(questions, None, [1])
+
+
+def test_a_benchmark_by_name_is_read_from_a_file(tmp_path):
+    from headsweep.cli.own_prompt import source_of
+    from headsweep.cli.without_snakemake import described_questions
+
+    file = tmp_path / "part.jsonl"
+    file.write_text('{"question": "1+2?", "answer": "It is 3.\\n#### 3"}\n')
+    source = source_of(described_questions("gsm8k", split="train", file=file))
+    assert source[["answer", "solution"]].to_numpy().tolist() == [["3", "It is 3."]]
+    with pytest.raises(HeadsweepError, match="give your own table as the benchmark itself"):
+        described_questions("mine.csv", split="train", file=file)

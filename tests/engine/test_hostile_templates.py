@@ -1,0 +1,103 @@
+"""Templates and tokenizers of strangers: they end, and they say the same at any time."""
+
+import time
+from datetime import datetime
+
+import pytest
+import tiny_models
+
+from headsweep.benchmarks.prompts import check_prompts, check_reading, prompt_text
+from headsweep.config import Decoding
+from headsweep.errors import BenchmarkError, ModelError
+from headsweep.machine import limited
+from headsweep.machine.limited import within_limits
+from headsweep.models import chat_templates
+from headsweep.models.load import load_tokenizer
+
+CLOCK = "{{ strftime_now('%d %b %Y %H:%M:%S.%f') }}"
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+SAID = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+HUGE = "{% set ns = namespace(a='a' * 99999) %}{% for i in range(99) %}{% set ns.a = ns.a + ns.a %}"
+HUGE += "{% endfor %}"
+
+
+@pytest.fixture
+def model(tmp_path):
+    return tiny_models.save_qwen2(tmp_path / "model", chat_template=SAID)
+
+
+def with_template(folder, template):
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+@pytest.mark.parametrize("template", [CLOCK, "{% set now = strftime_now %}{{ now('%f') }}"])
+def test_a_template_sees_no_clock(template, model):
+    tokenizer = load_tokenizer(with_template(model, template + SAID))
+    said = {prompt_text(tokenizer, "Why?", Decoding(), "math") for _ in range(3)}
+    assert len(said) == 1
+    assert ("26 Jul 2024 00:00:00.000000" in said.pop()) == (template == CLOCK)
+    # Whoever renders, transformers itself, too: the recovery of a pruned model does.
+    messages = [{"role": "user", "content": "Why?"}]
+    assert str(datetime.now().year) not in tokenizer.apply_chat_template(messages, tokenize=False)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ [1, 2, 3] | random }}",
+        "{{ [[1, 2, 3]] | map('ran' ~ 'dom') | list }}",
+        "{{ lipsum() }}",
+        "{{ strftime_now }}",
+        "{{ joiner() }}",
+        "{{ ''.join }}",
+        "{{ 1 / 0 }}",
+        "{{ range(10 ** 9) }}",
+        "{% if x %}",
+        "{{ raise_exception('no') }}",
+    ],
+)
+def test_a_template_of_chance_or_one_that_fails_is_refused_in_one_line(template, model):
+    with_template(model, template + SAID)
+    with pytest.raises(ModelError, match=r"^the chat template .*; correct it, or use another") as e:
+        check_reading(model, [Decoding()])
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"), [(LOOP, "takes more than 1 s"), (HUGE, "MiB of memory")]
+)
+def test_a_template_that_never_ends_or_fills_the_memory_is_ended(
+    template, problem, model, monkeypatch
+):
+    monkeypatch.setattr("headsweep.benchmarks.prompts._SECONDS", 1.0)
+    monkeypatch.setattr(limited, "_MEMORY_MIB", 512)
+    only = "{% if 'odd' in messages[-1]['content'] %}" + template + "{% endif %}" + SAID
+    with_template(model, only)
+    check_reading(model, [Decoding()])
+    with pytest.raises(ModelError, match=problem):
+        check_prompts(model, {"a": "even", "b": "odd"}, Decoding(), "math")
+    check_prompts(model, {"a": "even"}, Decoding(), "math")
+    with_template(model, template + SAID)
+    with pytest.raises(ModelError, match=problem):
+        check_reading(model, [Decoding()])
+
+
+def test_what_is_computed_within_limits_comes_back_and_errors_keep_their_kind():
+    assert within_limits(lambda: [1, {"a": None}], "it", 5) == [1, {"a": None}]
+    with pytest.raises(BenchmarkError, match=r"^why$"):
+        within_limits(lambda: fail(BenchmarkError("why")), "it", 5)
+    with pytest.raises(ModelError, match=r"^it cannot be read \(ZeroDivisionError: .*\); use"):
+        within_limits(lambda: 1 // 0, "it", 5)
+    begun = time.monotonic()
+    with pytest.raises(ModelError, match=r"^it takes more than 0 s; use another model$"):
+        within_limits(lambda: time.sleep(60), "it", 0.1)  # wall time, ten times as much
+    assert time.monotonic() - begun < 30
+
+
+def fail(error):
+    raise error
+
+
+def test_the_date_in_prompts_is_one_of_llama_s_templates():
+    assert chat_templates.TODAY.strftime("%d %b %Y") == "26 Jul 2024"

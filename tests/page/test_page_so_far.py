@@ -1,0 +1,132 @@
+"""The page of a run that is not finished, of simulated runs whose tables are taken away."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import simulation
+from headsweep.cli import main as cli
+from headsweep.cli import peek_page
+from headsweep.files import paths
+from headsweep.files.record import read_text
+from headsweep.files.safe_files import write_json
+from headsweep.files.tables import ANSWERS, CURVES, STUDY_OUTCOMES
+from headsweep.results.exhibits import RunFiles
+from headsweep.store.layout import Store
+from headsweep.variants import Variant
+
+FIRST = next(iter(simulation.whole().compressions))
+ON_TOP = re.compile(r'  <section class="so-far".*?</section>\n', re.DOTALL)
+
+
+@pytest.fixture
+def run(simulated, enter_copy):
+    """A finished run of all kinds of experiments, and its config."""
+    folder, config = simulated("whole")
+    enter_copy(folder.parents[1])
+    write_json(Store(config).path(paths.CONFIG), config.model_dump(mode="json"))
+    Store(config).path(paths.SELECTOR_CARD, selector="math").touch()  # not simulated
+    return Path("results", config.run), config
+
+
+def states(page):
+    """Return the state of each part of the run, by kind and title, as the page says it."""
+    top = ON_TOP.search(read_text(page))[0]
+    cells = r'<tr><th scope="row">(.*?)</th><td class="word">(.*?)</td><td.*?>(.*?)</td>'
+    rows = re.findall(cells, top)
+    return {(kind, of): state for kind, of, state in rows}
+
+
+def test_of_a_whole_run_it_is_the_report(run):
+    folder, _ = run
+    page = read_text(peek_page.write(folder))
+    assert ON_TOP.search(page)
+    assert ON_TOP.sub("", page) == read_text(folder / "report.html")
+    assert {*states(folder / "so-far.html").values()} == {"finished"}
+
+
+def test_each_table_that_is_missing_leaves_its_part_out(run):
+    """No file that the report reads may be missing behind a part that is called finished."""
+    _, config = run
+    _, whole = peek_page.finished_part(config)
+    assert {state for _, _, state in whole} == {"finished"}
+    for file in map(Path, RunFiles(config).reported()):
+        if file.parent.name == "figures":
+            continue
+        aside = file.rename(file.with_name("aside"))
+        _, found = peek_page.finished_part(config)
+        changed = [state for _, _, state in found if state != "finished"]
+        assert changed, file
+        assert all(re.fullmatch(r"\d+ of \d+ tables are there", state) for state in changed)
+        aside.rename(file)
+
+
+@pytest.mark.parametrize(
+    ("gone", "left_out", "verdict"),
+    [
+        ((paths.CONTROLS, {"sweep": "demo", "table": "heads"}), {"sweep"}, "heads"),
+        ((CURVES, {"selector": "math"}), {"selector"}, "sampling"),
+        ((STUDY_OUTCOMES, {"compression": FIRST}), {"compression"}, "compression"),
+        ((paths.CLAIMS, {}), {"papers"}, "published"),
+    ],
+)
+def test_what_is_missing_is_said_on_top_and_nowhere_below(run, gone, left_out, verdict):
+    folder, config = run
+    kind, names = gone
+    Store(config).path(kind, **names).unlink()
+    page = peek_page.write(folder)
+    unfinished = {kind for (kind, _), state in states(page).items() if state != "finished"}
+    assert unfinished == left_out
+    below = ON_TOP.sub("", read_text(page))
+    assert f'<a href="#{verdict}">' not in below.partition("<nav")[0]
+    assert "Settings" in below and f'"run": "{config.run}"' in below.replace("&#34;", '"')
+
+
+def test_heads_that_have_answered_stand_on_top_of_a_sweep_that_still_answers(run, browser):
+    folder, config = run
+    store = Store(config)
+    shutil.rmtree(store.path(paths.CONTROLS, sweep="demo", table="heads").parent)
+    names = {"model": "reasoner", "decoding": "greedy", "questions": "math_test"}
+    store.path(ANSWERS, variant=Variant(0, 3), **names).unlink()
+    top = ON_TOP.search(read_text(page := peek_page.write(folder)))[0]
+    assert "23 of 24 heads have begun" in top
+    assert "L00H02" in top and "L00H03" not in top
+    for width in (320, 1280):
+        browser.resize(width, 800, phone=width < 800)
+        browser.open(page.absolute())
+        assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("ends", ["a report", "nothing at work", "Ctrl-C"])
+def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys):
+    folder, config = run
+    report = (folder / "report.html").rename("aside.html")
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        assert (folder / "so-far.html").exists()
+        (folder / "so-far.html").unlink()
+        if len(waits) == 3 and ends == "Ctrl-C":
+            raise KeyboardInterrupt
+        if len(waits) == 3 and ends == "a report":
+            report.rename(folder / "report.html")
+
+    running = lambda: None if len(waits) == 3 and ends == "nothing at work" else "an engine"  # noqa: E731
+    monkeypatch.setattr(peek_page, "what_runs", running)
+    monkeypatch.setattr(peek_page.time, "sleep", wait)
+    status = cli.main(["peek", config.run, "--page"])
+    assert waits == [60, 60, 60]
+    first, *last = capsys.readouterr().out.splitlines()
+    assert first == f"page so far: {folder}/so-far.html; made again every 60 s, Ctrl-C ends that"
+    assert (status, last) == {
+        "Ctrl-C": (130, []),
+        "a report": (0, [f"the run is finished: {folder}/report.html"]),
+        "nothing at work": (
+            0,
+            ["nothing is at work in this run's folder; to go on give its command again"],
+        ),
+    }[ends]

@@ -1,0 +1,95 @@
+"""`headsweep run CONFIG` from an installed package and any folder: the workflow that ships."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from headsweep.errors import ConfigError
+from headsweep.files import paths
+from headsweep.machine.host import host_cores
+from headsweep.workflow import start
+from mini import ROOT, planned
+
+BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+PROFILE = """\
+__use_yte__: true
+quiet: ?__import__("pathlib").Path("STOLEN").touch() or "all"
+"""
+"""Snakemake evaluates this when it reads the profile."""
+
+
+def shipped_files():
+    """Return the tracked files of the workflow and its configs."""
+    command = ["git", "ls-files", "-z", "Snakefile", "workflow", "config"]
+    listed = subprocess.check_output(command, cwd=ROOT, text=True)
+    return [Path(name) for name in listed.split("\0") if name]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the package as its wheel installs it, made of tracked files alone."""
+    folder = tmp_path_factory.mktemp("installed")
+    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
+    for name in filter(None, listed.split("\0")):
+        if not name.startswith(("results/", "tests/")):
+            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / "source" / name, follow_symlinks=False)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, folder], cwd=folder / "source", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (wheel,) = folder.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    shutil.rmtree(folder / "source")
+    return folder / "site"
+
+
+def test_a_wheel_has_every_file_of_the_workflow_and_no_link(installed):
+    shipped = installed / "headsweep/shipped"
+    files = shipped_files()
+    assert {Path("Snakefile"), Path("config/demo.yaml")} <= {*files}
+    for file in files:
+        assert (shipped / file).read_bytes() == (ROOT / file).read_bytes(), file
+        assert not (shipped / file).is_symlink()
+
+
+def test_in_a_clone_it_is_the_workflow_at_the_top():
+    assert ROOT == paths.SHIPPED
+    profile = str(ROOT / "workflow/profiles/default")
+    assert start.command("a.yaml", ["-n"])[-4:] == [profile, "--cores", str(host_cores()), "-n"]
+    for place in (["--cores=3"], ["-c", "3"], ["--workflow-profile", "slurm"], ["-e", "slurm"]):
+        assert start.command("a.yaml", place)[-len(place) - 1 :] == [profile, *place]
+    for fixed in ("--snakefile=x", "-s", "--configfile"):
+        with pytest.raises(ConfigError, match="runs its own workflow with CONFIG alone"):
+            start.command("a.yaml", [fixed])
+
+
+def test_an_installed_package_runs_in_any_folder_and_takes_no_stranger_s_profile(
+    installed, tmp_path
+):
+    for folder in ("profiles/default", "default"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.yaml").write_text(PROFILE)
+    for name in ("snakemake", "yte", "torch", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text('import pathlib\npathlib.Path("STOLEN").touch()\n')
+    (tmp_path / "Snakefile").write_text('Path("STOLEN").touch()\n')
+    config = installed / "headsweep/shipped/config/published.yaml"
+    command = [sys.executable, "-P", "-m", "headsweep", "run", config]
+    environment = os.environ | {"PYTHONPATH": str(installed), "HEADSWEEP_QUIET": ""}
+
+    def run(*words):
+        return subprocess.run(
+            [*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    dry = run("--dry-run", "--quiet")
+    assert dry.returncode == 0, dry.stderr
+    assert planned(dry)["audit"] == 1
+    assert f"specific profile {installed}/headsweep/shipped/workflow/profiles/default" in dry.stderr
+    assert not (tmp_path / "STOLEN").exists()
+    assert run("results/published/nothing.csv").returncode == 1  # Snakemake's own status
