@@ -88,9 +88,12 @@ def page(tried: Iterable[tuple[list[str], dict[str, str]]]) -> str:
     refusals: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row, reasons in tried:
         rows += _line(row)
+        trials = defaultdict(list)
         for trial, reason in reasons.items():
-            refusals[trial, reason].append(row[0])
-    told = [f"- {trial}, {', '.join(of)}: {reason}\n" for (trial, reason), of in refusals.items()]
+            trials[reason].append(trial)
+        for reason, names in trials.items():
+            refusals[", ".join(names), reason].append(row[0])
+    told = [f"- {trial} of {', '.join(of)}: {reason}\n" for (trial, reason), of in refusals.items()]
     return f"{_HEAD}{rows}\n## Refused\n\n{''.join(told)}"
 
 

@@ -5,6 +5,8 @@ architectures. It raises a ModelError where headsweep refuses, and an AssertionE
 made is not what it should be.
 """
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -161,10 +163,17 @@ TRIALS = {"sweep": sweep, "map": map_heads, "prune": prune, "recover": recover, 
 REFUSED = "refused"
 
 
+def _of_any(reason: str, folder: Path) -> str:
+    """Return a reason without the names of one model, which is then that of others, too."""
+    (name,) = json.loads((folder / "config.json").read_text())["architectures"]
+    reason = reason.replace(f"the model in {folder}", "it").replace(str(folder), "the model")
+    return re.sub(r" \(ValueError: .*?\)(?=;)", "", reason.replace(name, "it"))
+
+
 def tried(name: str, folder: Path, out: Path) -> tuple[str, str]:
     """Return a trial's word and, where headsweep refuses, the reason in a line."""
     try:
         return TRIALS[name](folder, out), ""
     except ModelError as error:
-        reason = str(error).replace(str(folder), "the model")
+        reason = _of_any(str(error), folder)
         return zero(folder, out) if name == "prune" else REFUSED, reason

@@ -97,7 +97,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
 
     # Slow, and planning does not need them.
     from headsweep.models.gguf_stated import (
-        check_rope,
+        complete,
         count_unread,
         rope_factors,
         split_as_stated,
@@ -121,7 +121,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
         try:
             reading.enter_context(_read_once_by_transformers())
             config = AutoConfig.from_pretrained(**where)
-            check_rope(config, fields, rope_factors(file, content.shapes))
+            complete(config, fields, rope_factors(file, content.shapes))
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
             unread = count_unread(model, content.shapes)

@@ -35,8 +35,8 @@ def rope_factors(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> np.ndarra
     return next(each.data for each in GGUFReader(file).tensors if each.name == ROPE_FACTORS)
 
 
-def check_rope(config: PretrainedConfig, fields: Mapping[str, Any], factors: np.ndarray) -> None:
-    """Give a config the rotary frequencies that a file states.
+def complete(config: PretrainedConfig, fields: Mapping[str, Any], factors: np.ndarray) -> None:
+    """Give a config the width of heads and the rotary frequencies that a file states.
 
     Args:
         config: as transformers reads it from the file.
@@ -46,6 +46,9 @@ def check_rope(config: PretrainedConfig, fields: Mapping[str, Any], factors: np.
     Raises:
         ValueError: no config has such frequencies.
     """
+    width = fields.get(f"{fields['general.architecture']}.attention.key_length")
+    if width is not None and hasattr(config, "head_dim"):
+        config.head_dim = width
     rope = getattr(config, "rope_parameters", None)
     if not rope or rope.get("rope_type", "default") != "default":
         return  # none, or transformers has read them
