@@ -290,9 +290,9 @@ def tell_findings(rules: Rules, workflow: Any, logger: Logger) -> None:
         logger.info("\n  ".join(["Findings", *lines]))
         for name in rules.config.waiting:
             logger.warning(f"sweeps.{name} is left out: give the same command again")
-        page = rules.store.path(paths.REPORT).absolute()
-        started_in = Path(workflow.workdir_init)
-        logger.info(f"Done. Open {os.path.relpath(page, started_in)}")
+        page = rules.store.path(paths.REPORT)
+        # With --directory nothing tells any more where the user stands.
+        logger.info(f"Done. Open {page.absolute() if workflow.overwrite_workdir else page}")
 
 
 def bring_to_present(folder: Path) -> int:
