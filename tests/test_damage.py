@@ -12,7 +12,7 @@ from headsweep.cli import export
 from headsweep.cli.compare import compare
 from headsweep.config import load, parse
 from headsweep.errors import HeadsweepError, TableError
-from headsweep.experiments.sprint import model
+from headsweep.experiments.sprint import head_selector
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, find_record, record_path, write_record
 from headsweep.files.safe_files import write_json
@@ -33,10 +33,10 @@ def finished(tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("damage"))
         simulation.fill(config)
         store = Store(config)
-        setting = model.Setting("ball", 2, 0.0, 0.01, 200, 0.01, embedder="")
-        selector = model.HeadSelector(4, 8, setting, seed=0)
+        setting = head_selector.Setting("ball", 2, 0.0, 0.01, 200, 0.01, embedder="")
+        selector = head_selector.HeadSelector(4, 8, setting, seed=0)
         file = store.path(paths.SELECTOR, selector="math")
-        model.save_selector(file, selector, {"heads": ["L00H00"]})
+        head_selector.save_selector(file, selector, {"heads": ["L00H00"]})
         write_record(file, Stopwatch(), {})
         write_json(store.path(paths.CONFIG), config.model_dump(mode="json"))
         simulation.record()

@@ -8,7 +8,7 @@ import yaml
 from example_config import VALUES as EXAMPLE
 from headsweep.cli import main as cli
 from headsweep.cli import pilot
-from headsweep.cli.trial import Trial
+from headsweep.cli.pilot_trial import Trial
 from headsweep.config import parse
 from headsweep.errors import EngineError
 from headsweep.store.batches import batches

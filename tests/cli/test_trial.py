@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from headsweep.cli import pilot
-from headsweep.cli import trial as trials
+from headsweep.cli import pilot_trial as trials
 from headsweep.cli.without_snakemake import prepared
 from headsweep.config import parse
 from headsweep.engine import check

@@ -18,7 +18,6 @@ from headsweep.config.compression import Compression, Importance
 from headsweep.errors import ModelError
 from headsweep.experiments.athena.generated import generate
 from headsweep.experiments.compression.calibration import calibrate, row_batches, weight_norms
-from headsweep.experiments.compression.choice import heads_at, heads_due, lowest_heads
 from headsweep.experiments.compression.criteria import (
     CRITERIA,
     accuracy_drops,
@@ -26,6 +25,7 @@ from headsweep.experiments.compression.criteria import (
     head_scores,
     mixed,
 )
+from headsweep.experiments.compression.heads_to_remove import heads_at, heads_due, lowest_heads
 from headsweep.models.geometry import AttentionLayer, HeadGeometry, evaluating, find_heads
 from headsweep.models.learner import eager_attention
 from headsweep.models.masks import edited_weights

@@ -10,8 +10,14 @@ from simulated_heads import made, of_groups, options
 from headsweep.benchmarks import sources
 from headsweep.benchmarks.draws import draw
 from headsweep.config import Decoding, load
-from headsweep.experiments.sprint import choosing, evaluation, frontier, methods
-from headsweep.experiments.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
+from headsweep.experiments.sprint import choosing_answers, evaluation, frontier, methods
+from headsweep.experiments.sprint.choosing_answers import (
+    AGREEMENT,
+    FIRST,
+    MAJORITY,
+    ORACLE,
+    VERIFIER,
+)
 from headsweep.experiments.sprint.evaluation import (
     MEAN,
     SHUFFLED,
@@ -294,7 +300,7 @@ def test_agreement_is_the_share_of_equal_pairs():
     group = made(37, 6).group
     agree = group[:, :, None] == np.where(group == -1, -2, group)[:, None, :]
     expected = (agree & ~np.eye(6, dtype=bool)).sum(axis=2).mean(axis=0) / 5
-    np.testing.assert_allclose(choosing.agreement_with_others(made(37, 6)), expected)
+    np.testing.assert_allclose(choosing_answers.agreement_with_others(made(37, 6)), expected)
 
 
 def liars(questions, seed):
@@ -311,7 +317,7 @@ def as_they_are(answers):
 
 def test_the_verifier_learns_what_right_answers_look_like_or_else_counts_votes():
     def verified(answers, held_out):
-        learnt = choosing.learn(held_out, held_out, 5)
+        learnt = choosing_answers.learn(held_out, held_out, 5)
         return learnt.choose(answers, as_they_are(answers))[VERIFIER]
 
     asked = liars(30, 1)
@@ -330,11 +336,11 @@ def test_the_verifier_learns_what_right_answers_look_like_or_else_counts_votes()
 def test_the_table_holds_rules_against_oracle_and_majority():
     asked = made(37, 6)
     scores = {"SPRINT": [[ordered(asked, 6)]], "sampling T=0.6": [[drawn(made(37, 6, seed=8), 6)]]}
-    learnt = choosing.learn(asked, made(50, 6, seed=1), 6)
+    learnt = choosing_answers.learn(asked, made(50, 6, seed=1), 6)
     alike = learnt._replace(weight=np.ones(6))
     chosen = {rule: [[values]] for rule, values in alike.choose(asked, as_they_are(asked)).items()}
-    table = choosing.compare(scores, {"SPRINT": chosen}, Bootstrap(37, 300, 0))
-    assert list(table.columns) == choosing.COLUMNS
+    table = choosing_answers.compare(scores, {"SPRINT": chosen}, Bootstrap(37, 300, 0))
+    assert list(table.columns) == choosing_answers.COLUMNS
     assert len(table) == 3 * (5 + 3)
     at = table.set_index(["rule", "method", "n"]).sort_index()
     row, first, ceiling = (at.loc[(rule, "SPRINT", 4)] for rule in (MAJORITY, FIRST, ORACLE))
@@ -345,7 +351,7 @@ def test_the_table_holds_rules_against_oracle_and_majority():
     assert row["low"] < row["accuracy"] < row["high"]
     assert row["recovered_low"] < row["recovered"] < row["recovered_high"] <= 1
     assert (at.loc[ORACLE]["recovered_low"] == 1).all()
-    assert at.loc[[MAJORITY, ORACLE]][choosing.COLUMNS[-5:]].isna().all(axis=None)
+    assert at.loc[[MAJORITY, ORACLE]][choosing_answers.COLUMNS[-5:]].isna().all(axis=None)
     assert first["accuracy"] == pytest.approx(asked.correct[:, 0].mean())
     assert first["over_majority"] == pytest.approx(first["accuracy"] - row["accuracy"])
     assert (at["over_adjusted"].dropna() >= at["over_p"].dropna()).all()

@@ -18,8 +18,7 @@ from headsweep.experiments.sprint.fitting import (
     rank_again,
     separation,
 )
-from headsweep.experiments.sprint.methods import SPRINT
-from headsweep.experiments.sprint.model import (
+from headsweep.experiments.sprint.head_selector import (
     HeadSelector,
     Setting,
     load_selector,
@@ -27,6 +26,7 @@ from headsweep.experiments.sprint.model import (
     save_selector,
     squared_distances,
 )
+from headsweep.experiments.sprint.methods import SPRINT
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions, greedy_cover
 from headsweep.experiments.sprint.validation import ALL, folds, redraws, splits
 from headsweep.statistics.answers import pass_at_n_ordered

@@ -1,10 +1,10 @@
 """`headsweep pilot`: measure a small part of a config before hundreds of jobs start.
 
-Of each model, the base and two pruned heads answer some questions (`headsweep.cli.trial`). On a
-GPU all that may answer is tried, one after the other: the engine, and vLLM if it is installed. The
-seconds of an answer, of the base model's and of a head's, say how long the whole config takes. How
-often the base model is right, and how often a head changes an outcome, say what the whole config
-could show.
+Of each model, the base and two pruned heads answer some questions (`headsweep.cli.pilot_trial`). On
+a GPU all that may answer is tried, one after the other: the engine, and vLLM if it is installed.
+The seconds of an answer, of the base model's and of a head's, say how long the whole config takes.
+How often the base model is right, and how often a head changes an outcome, say what the whole
+config could show.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.cli.trial import Trial, attempt
+from headsweep.cli.pilot_trial import Trial, attempt
 from headsweep.cli.without_snakemake import prepared
 from headsweep.config import Config, Questions, load, parse
 from headsweep.errors import ConfigError, EngineError

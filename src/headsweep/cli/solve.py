@@ -19,7 +19,7 @@ from headsweep.benchmarks.prompts import check_prompts
 from headsweep.config import Decoding
 from headsweep.engine.unit import Unit
 from headsweep.errors import ConfigError, cause_of, quoted
-from headsweep.experiments.sprint.model import rank_heads
+from headsweep.experiments.sprint.head_selector import rank_heads
 from headsweep.files import paths
 from headsweep.grading.extraction import gradable
 from headsweep.grading.pool import Reading, read_texts

@@ -135,7 +135,7 @@ class Run:
 
     def selector(self, name: str | None = None) -> tuple[Any, dict[str, Any]]:
         """Return a trained selector (a torch module) and the facts that it was saved with."""
-        from headsweep.experiments.sprint.model import load_selector
+        from headsweep.experiments.sprint.head_selector import load_selector
 
         return load_selector(self.path(paths.SELECTOR, selector=self.one("selectors", name)))
 

@@ -26,7 +26,7 @@ from headsweep.experiments.compression.calibration import (
     row_batches,
     weight_norms,
 )
-from headsweep.experiments.compression.choice import check_finite
+from headsweep.experiments.compression.heads_to_remove import check_finite
 from headsweep.models.geometry import HeadGeometry, evaluating
 from headsweep.models.learner import Example, Learner, move
 from headsweep.models.masks import pruned

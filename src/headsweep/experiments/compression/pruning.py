@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from headsweep.config.compression import SCORED_AT_ONCE, Importance
 from headsweep.errors import ModelError
-from headsweep.experiments.compression import choice, criteria
+from headsweep.experiments.compression import criteria, heads_to_remove
 from headsweep.experiments.compression.calibration import row_batches
 from headsweep.experiments.compression.savings import Size, size
 from headsweep.files.record import Stopwatch
@@ -74,8 +74,8 @@ def prune(
     accuracy: str | Path | None = None,
     alpha: float = 0.5,
     seed: int = 0,
-    scope: choice.Scope = "all",
-    unit: choice.Unit = "group",
+    scope: heads_to_remove.Scope = "all",
+    unit: heads_to_remove.Unit = "group",
     protect: Sequence[int] = (),
     calibration: int | None = None,
     revision: str | None = None,
@@ -143,8 +143,8 @@ def prune(
             texts=lambda: row_batches(rows(), SCORED_AT_ONCE, model.device),
             drops=partial(criteria.accuracy_drops, matrix, geometry, geometry),
         )
-        scores = choice.unprotected(by.scores(inputs), geometry, protect)
-        removed = choice.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
+        scores = heads_to_remove.unprotected(by.scores(inputs), geometry, protect)
+        removed = heads_to_remove.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
         if not removed:
             raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
         about = by.about.format(alpha=alpha, seed=seed)
@@ -164,12 +164,16 @@ def prune(
 
 
 def _count(
-    ratio: float, form: Form, unit: choice.Unit, model: PreTrainedModel, geometry: HeadGeometry
+    ratio: float,
+    form: Form,
+    unit: heads_to_remove.Unit,
+    model: PreTrainedModel,
+    geometry: HeadGeometry,
 ) -> int:
     """Return how many heads a ratio removes where a form decides: in all, or of every layer."""
     if form == "uniform":
-        return choice.even_count(ratio, geometry, unit, model.config)
-    return choice.heads_at(ratio, geometry.heads)
+        return heads_to_remove.even_count(ratio, geometry, unit, model.config)
+    return heads_to_remove.heads_at(ratio, geometry.heads)
 
 
 def _told_sizes(before: Size, after: Size, tokens: int) -> dict[str, str]:

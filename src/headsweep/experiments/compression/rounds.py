@@ -19,17 +19,17 @@ from headsweep.config.compression import NOTABLE, Compression, advised, heads_at
 from headsweep.config.solvers import Training
 from headsweep.experiments.compression import checkpoint
 from headsweep.experiments.compression.calibration import Scores
-from headsweep.experiments.compression.choice import (
-    check_ratio,
-    heads_due,
-    lowest_heads,
-    smallest_unit,
-)
 from headsweep.experiments.compression.criteria import head_scores
 from headsweep.experiments.compression.distillation import (
     distilled,
     frozen,
     without_attention_dropout,
+)
+from headsweep.experiments.compression.heads_to_remove import (
+    check_ratio,
+    heads_due,
+    lowest_heads,
+    smallest_unit,
 )
 from headsweep.experiments.compression.savings import parameters
 from headsweep.experiments.compression.steps import derived_seed

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from headsweep.errors import ModelError
-from headsweep.experiments.compression.choice import check_ratio, even_count, lowest_heads
+from headsweep.experiments.compression.heads_to_remove import check_ratio, even_count, lowest_heads
 from headsweep.experiments.recovery.settings import Recovery
 from headsweep.experiments.recovery.texts import Piece, Text, cut
 from headsweep.models.checkpoints import check_uniform, outline, stated_config

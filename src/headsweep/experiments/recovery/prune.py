@@ -20,14 +20,14 @@ from transformers import PreTrainedModel
 
 from headsweep.errors import ConfigError, ModelError
 from headsweep.experiments.compression.calibration import Scores
-from headsweep.experiments.compression.choice import (
+from headsweep.experiments.compression.criteria import named
+from headsweep.experiments.compression.decoder import round_weights
+from headsweep.experiments.compression.heads_to_remove import (
     check_ratio,
     heads_due,
     lowest_heads,
     unprotected,
 )
-from headsweep.experiments.compression.criteria import named
-from headsweep.experiments.compression.decoder import round_weights
 from headsweep.experiments.compression.pruning import revision_of
 from headsweep.experiments.compression.rounds import Removal, removal_of
 from headsweep.experiments.recovery.benchmark import Benchmark, answered, check_answerable

@@ -14,7 +14,7 @@ that the paper prints, rewards distance between heads that agree: the N nearest 
 differ in what they solve.
 
 Where the formula leaves a choice, the code does this (see also
-`headsweep.experiments.sprint.model`):
+`headsweep.experiments.sprint.head_selector`):
 
 - A question that no head solves has an empty M⁺_i and an infinite loss. It is left out of the first
   term and its mean, but counts in s_jk. A question that all heads solve stays: its loss is 0.
@@ -44,8 +44,13 @@ from torch.optim.adamw import adamw
 
 from headsweep.config import Selector
 from headsweep.experiments.sprint import validation
+from headsweep.experiments.sprint.head_selector import (
+    HeadSelector,
+    Setting,
+    rank_heads,
+    squared_distances,
+)
 from headsweep.experiments.sprint.methods import SPRINT
-from headsweep.experiments.sprint.model import HeadSelector, Setting, rank_heads, squared_distances
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions
 from headsweep.experiments.sprint.validation import Order, Rows, Z, reading_of
 

@@ -14,7 +14,14 @@ import pandas as pd
 from headsweep.config import Config
 from headsweep.config.titles import titles
 from headsweep.errors import RESULT, ConfigError, TableError
-from headsweep.experiments.sprint import choosing, evaluation, methods, rankers, scoring, validation
+from headsweep.experiments.sprint import (
+    choosing_answers,
+    evaluation,
+    methods,
+    rankers,
+    scoring,
+    validation,
+)
 from headsweep.experiments.sprint.experiment import Experiment, GradedAnswers
 from headsweep.experiments.sprint.model_card import card
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions
@@ -29,7 +36,7 @@ from headsweep.store.batches import at_home
 from headsweep.text import counted
 
 if TYPE_CHECKING:
-    from headsweep.experiments.sprint.model import Setting
+    from headsweep.experiments.sprint.head_selector import Setting
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +50,7 @@ def train(config: Config, name: str) -> None:
     Raises:
         ConfigError: no head solves any training question.
     """
-    from headsweep.experiments.sprint import fitting, model
+    from headsweep.experiments.sprint import fitting, head_selector
 
     experiment = Experiment(config, name)
     options, store = experiment.options, experiment.store
@@ -71,7 +78,7 @@ def train(config: Config, name: str) -> None:
         "diverged": fit.diverged,
     }
     path = experiment.output(paths.SELECTOR)
-    model.save_selector(path, fit.selector, facts)
+    head_selector.save_selector(path, fit.selector, facts)
     write_record(path, experiment.stopwatch, facts)
     experiment.save(paths.CHOICE, choice, facts)
 
@@ -86,19 +93,19 @@ def rank(config: Config, name: str) -> None:
     Raises:
         TableError: the selector was trained for another pool.
     """
-    from headsweep.experiments.sprint import model
+    from headsweep.experiments.sprint import head_selector
 
     experiment = Experiment(config, name)
     options, heads = experiment.options, experiment.heads
     trained = experiment.output(paths.SELECTOR)
-    selector, facts = model.load_selector(trained)
+    selector, facts = head_selector.load_selector(trained)
     if facts["heads"] != heads:
         raise TableError(f"{trained} was trained for another pool of heads; remove it and rerun")
     test = experiment.questions(options.test)
     vectors = test.embeddings[selector.setting.embedder]
 
     before, selecting = peak_resident(), Stopwatch()
-    order, distances = model.rank_heads(selector, vectors)
+    order, distances = head_selector.rank_heads(selector, vectors)
     seconds = selecting.seconds
     held = peak_resident() - before
     ranked = {"heads": list(np.array(heads)[order]), "distances": list(distances)}
@@ -106,7 +113,7 @@ def rank(config: Config, name: str) -> None:
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
     cost = {"selection_seconds": seconds, "selection_bytes": held}
     experiment.save(tables.RANKING, table, facts, **cost)
-    placed = model.positions(selector, heads, test.ids, vectors)
+    placed = head_selector.positions(selector, heads, test.ids, vectors)
     experiment.save(tables.POSITIONS, placed, facts)
 
     trainings = _trained_again(experiment, test, selector.setting)
@@ -245,7 +252,7 @@ def _differences(
         paths.EMBEDDING_VALUE: evaluation.embedding_worth(table, families),
         paths.ABLATION: evaluation.ablation(scoring.by_readings(inputs, readings), readings),
         paths.SENSITIVITY: evaluation.sensitivity(scoring.shortlisted(inputs), held_out, chosen),
-        paths.CHOOSING: choosing.compare(
+        paths.CHOOSING: choosing_answers.compare(
             by_rule, {methods.SPRINT: scoring.by_rules(inputs)}, bootstrap
         ),
     }

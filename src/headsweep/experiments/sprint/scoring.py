@@ -9,7 +9,7 @@ import numpy as np
 
 from headsweep.config import Config, Selector
 from headsweep.errors import TableError
-from headsweep.experiments.sprint import choosing, methods, rankers, validation
+from headsweep.experiments.sprint import choosing_answers, methods, rankers, validation
 from headsweep.experiments.sprint.evaluation import shuffle
 from headsweep.experiments.sprint.experiment import Experiment, GradedAnswers
 from headsweep.experiments.sprint.scores import Answers, Scores, Trained, Values, drawn, ordered
@@ -206,7 +206,7 @@ def by_rules(inputs: Inputs) -> dict[str, Outcomes]:
     passed_by_rule = defaultdict[str, list[list[Values]]](list)
     for draw, train_rows in inputs.redraws.items():
         unseen = held_out.of(np.flatnonzero(np.isin(rows, train_rows)))
-        learnt = choosing.learn(inputs.on_train.of(train_rows), unseen, inputs.max_n)
+        learnt = choosing_answers.learn(inputs.on_train.of(train_rows), unseen, inputs.max_n)
         of_seeds = [learnt.choose(inputs.heads, order) for order in rankings[draw]]
         for rule in of_seeds[0]:
             passed_by_rule[rule].append([rules[rule] for rules in of_seeds])

@@ -1,4 +1,4 @@
-"""Let a model answer a pilot's questions on this machine: `python -m headsweep.cli.trial`.
+"""Let a model answer a pilot's questions on this machine: `python -m headsweep.cli.pilot_trial`.
 
 It reads an order as JSON from standard input (a config of one batch, cores) and prints what it has
 measured as one line of JSON, the last of its output. `attempt` starts it in a process of its own,
@@ -113,7 +113,7 @@ def attempt(config: Config, cores: int) -> Trial:
     threads = str(cores if backend == "vllm" else 1)
     try:
         ended = subprocess.run(
-            [sys.executable, "-P", "-m", "headsweep.cli.trial"],
+            [sys.executable, "-P", "-m", "headsweep.cli.pilot_trial"],
             input=json.dumps({"config": values, "cores": cores, "begun": time.time()}),
             capture_output=True,
             errors="replace",
