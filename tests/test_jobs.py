@@ -3,11 +3,15 @@
 import ast
 import importlib
 import inspect
+import re
 import textwrap
+from typing import get_args
 
 import pytest
 
+from headsweep.cli import job
 from headsweep.cli import main as cli
+from headsweep.results.exhibits import Subject
 from headsweep.workflow import jobs
 from headsweep.workflow.jobs import JOBS
 from processes import python
@@ -87,6 +91,12 @@ def test_every_job_is_looked_at():
     }
     typing_only = {"config.Config", "config.Preset", "variants.Variant"}
     assert modules - typing_only <= {module for chain in MAY_IMPORT for module in chain}
+
+
+def test_the_help_of_draw_names_every_kind_of_subject():
+    told = {each.dest: each.help for each in job.parser_of(["job", "draw"])._actions}
+    kinds = {*get_args(Subject)} - {"layer"}  # layers are drawn with their sweep
+    assert {*re.findall(r"\w+", told["subject"])} == kinds | {"or"}
 
 
 @pytest.mark.parametrize("chain", MAY_IMPORT)

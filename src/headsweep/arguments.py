@@ -154,15 +154,19 @@ def add_command(
     epilog: str | None = None,
     options: Sequence[str] = (),
     without: Sequence[str] = (),
+    values: Mapping[str, str] | None = None,
 ) -> argparse.ArgumentParser:
     """Add a command that calls a function, or `handler` with the function's parameters.
 
     Parameters before the ``*`` of the signature become positional arguments, but for some
     `options`, those after it options; the command is `without` some. Types decide how arguments are
     read (whole numbers are positive). The docstring's first line describes the command, its
-    ``Args:`` the arguments, its ``Examples:``, which the epilog follows, how it is called.
+    ``Args:`` the arguments, its ``Examples:``, which the epilog follows, how it is called. The
+    `values` stand in place of their names in braces.
     """
     about, _, rest = (inspect.getdoc(function) or "").partition("\n")
+    for name_in_braces, value in (values or {}).items():
+        rest = rest.replace(f"{{{name_in_braces}}}", value)
     texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
     if examples := re.search(r"^Examples:\n((?: {4}.*\n?)+)", rest, re.MULTILINE):
         called = examples[1].replace("\n    ", "\n  ").rstrip()

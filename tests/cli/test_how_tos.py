@@ -73,7 +73,8 @@ def test_a_grader_is_added_as_the_page_says(tmp_path):
     check = r"""
 from headsweep.config import Questions
 from headsweep.grading.graders import find_grader
-from headsweep.cli import parser
+from headsweep.cli.first_questions import choose_grader
+from headsweep.cli.main import main, parser
 
 name = Questions(benchmark="custom", split="x", file="a.csv", grader="items").grader_name
 grader = find_grader(name, "default")
@@ -81,8 +82,13 @@ answer = grader.extract("They are \\boxed{pear, Apple}.")
 words = "sweep --model m --benchmark b.csv --layers 1 --grader items".split()
 print(parser().parse_args(words).grader)
 print(grader.equal(answer, "apple,pear"), grader.equal(answer, "apple"))
+print(choose_grader(["Paris"])[0])
+print(Questions.model_fields["grader"].description)
+main(["grade", "--help"])
 """
-    assert run(source, "-c", check).split() == ["items", "True", "False"]
+    first, second, third, *descriptions = run(source, "-c", check).splitlines()
+    assert [first, second, third] == ["items", "True False", "exact"]
+    assert " ".join(" ".join(descriptions).split()).count("lists of items (items)") == 2
 
 
 def test_an_importance_criterion_is_added_as_the_page_says(llama, tmp_path):
@@ -148,7 +154,10 @@ for file in draw_exhibit(found, "r", "mine", (z, [BASE, *heads([1], [0, 2])]), [
     words = json.loads((tmp_path / f"{file}.json").read_text(encoding="utf-8"))
     assert words["title"] == "mine: heads by rank"
     assert words["caption"].startswith("Accuracy without each of 2 heads")
-    assert words["alt"] == "From +5.0 points down to −5.0."
+    assert words["alt"].endswith("the best to the worst: from +5.0 points down to −5.0.")
+    for words_of_drawn in ("n = ", "interval", "test"):  # tests/page/test_figures.py wants them
+        assert words_of_drawn in words["caption"]
+    assert len(words["alt"].split()) > 15
 
 
 def blocks(language):

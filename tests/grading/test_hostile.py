@@ -101,6 +101,7 @@ KINDS = (
 RULES = [*BENCHMARKS, *((name, "default") for name in GRADERS)]
 SOUND = {"choice": ("A", "a", "B"), "exact": ("{n} up", "{n}  UP", "{n} down")}
 """A gold answer, a right and a wrong answer to the question of a number; others have numbers."""
+OF_NUMBERS = ("{n}", "{n}.0", "{n}.5")
 
 
 @pytest.mark.parametrize("rules", RULES, ids=" ".join)
@@ -120,7 +121,7 @@ def test_hostile_answers_are_graded_and_harm_nothing(rules, tmp_path, monkeypatc
         port = str(listener.getsockname()[1])
         hostile = [KINDS[n % len(KINDS)](draw).replace("{port}", port) for n in range(COUNT)]
         # Beside each a right and a wrong answer, near it in the order of judging.
-        gold, right, wrong = SOUND.get(family, ("{n}", "{n}.0", "{n}.5"))
+        gold, right, wrong = SOUND.get(family, OF_NUMBERS)
         rows, golds = [], []
         for n, own in enumerate(hostile):
             rows += [own, right.format(n=n), wrong.format(n=n)]

@@ -4,13 +4,16 @@ import sys
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import get_args
 from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
+from test_hostile import OF_NUMBERS, SOUND
 
 from example_config import VALUES
+from headsweep.choices import COMPARED, BenchmarkGrader
 from headsweep.cli.solve import count_votes
 from headsweep.config import parse
 from headsweep.errors import TableError
@@ -54,6 +57,10 @@ EQUAL = {
         ("New York City", "new york", False),
     ],
 }
+
+
+def test_every_grader_of_a_benchmark_of_one_s_own_is_described():
+    assert set(COMPARED) == set(get_args(BenchmarkGrader)) == {"math", *GRADERS}
 
 
 @pytest.mark.parametrize("rules", EQUAL)
@@ -276,9 +283,9 @@ def test_only_the_workers_read_and_judge(rules, monkeypatch):
     for graders in (GRADERS, BENCHMARKS):
         for name in graders:
             monkeypatch.setitem(graders, name, Grader(None, None))  # here, not in the workers
-    questions = QUESTIONS.assign(answer="B" if rules[0] == "choice" else "2")
-    texts = [r"\boxed{B}", "(A) it is", "2"] if rules[0] == "choice" else [r"\boxed{2}", "2.5", ""]
-    table = grade_answers(questions, {"base": answers(texts)}, *rules)
+    gold, right, wrong = [each.format(n=2) for each in SOUND.get(rules[0], OF_NUMBERS)]
+    texts = [rf"\boxed{{{right}}}", rf"\boxed{{{wrong}}}", ""]
+    table = grade_answers(QUESTIONS.assign(answer=gold), {"base": answers(texts)}, *rules)
     right = table.set_index("question_id")["correct"]
     assert right.to_dict() == {"q1": True, "q2": False, "q3": False}
 

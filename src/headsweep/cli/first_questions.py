@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from headsweep.choices import BenchmarkGrader
+from headsweep.choices import COMPARED, BenchmarkGrader
 from headsweep.cli.own_prompt import described_prompt, source_of
 from headsweep.cli.sweep import OUT
 from headsweep.cli.without_snakemake import (
@@ -37,12 +37,6 @@ _QUESTIONS = 10
 _SHOWN = 3
 _MOST_CHARACTERS = 1200
 """Of an answer that is shown; of a longer one the first half and the last are."""
-_GRADERS: Sequence[tuple[BenchmarkGrader, str]] = (
-    ("numeric", "numbers"),
-    ("choice", "letters of a choice"),
-    ("math", "what mathematics can be written in"),
-)
-"""Graders in the order in which they are tried, with what all gold answers have to be."""
 _LONGEST_SWEEP = 1.0
 """Hours up to which a sweep of all layers is proposed, where no layers are named."""
 _LEAST_LIMIT = 64
@@ -89,15 +83,19 @@ def choose_limit(used: int, answers: "pd.DataFrame") -> Limit:
 
 
 def choose_grader(golds: Sequence[str]) -> tuple[BenchmarkGrader, str]:
-    """Return the grader that fits all gold answers of a benchmark of one's own, and why."""
+    """Return the grader that fits all gold answers of a benchmark of one's own, and why.
+
+    None of them is empty: reading the benchmark refuses those.
+    """
     from headsweep.benchmarks.golds import is_mathematics, should_be
 
-    for name, what in _GRADERS:
+    def fits(name: str) -> bool:
         if name == "math" and not all(map(is_mathematics, golds)):
-            continue
-        if all(should_be(gold, name) is None for gold in golds):
-            return name, f"all {len(golds)} gold answers are {what}"
-    return "exact", "the gold answers are texts"
+            return False
+        return all(should_be(gold, name) is None for gold in golds)
+
+    name = next(filter(fits, COMPARED))
+    return name, f"all {len(golds)} gold answers are {COMPARED[name]}"
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ _OTHERS = {
     "cores": "CPU cores that an engine may use (default: all)",
     "published": "folder of the papers' numbers",
 }
+_OF_DRAW = {
+    "subject": "run, sweep, selector, map, compression or frontier",
+    "of": "its name in the config; empty for the run",
+}
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -65,7 +69,8 @@ def _add_options(command: argparse.ArgumentParser, job: Job) -> None:
     )
     command.add_argument("--log", type=Path, help="write everything, tracebacks too, here")
     for argument in job.arguments:
-        about = _OTHERS.get(argument, _WILDCARD)
+        others = _OTHERS | _OF_DRAW if job.name == "draw" else _OTHERS
+        about = others.get(argument, _WILDCARD)
         command.add_argument(f"--{argument}", required=argument != "cores", help=about)
     command.set_defaults(handler=partial(_run, job))
 

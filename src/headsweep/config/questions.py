@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from headsweep.choices import BenchmarkGrader, GraderName
+from headsweep.choices import BenchmarkGrader, GraderName, described_graders
 from headsweep.config.section import (
     DEVICE,
     DISTINCT,
@@ -177,9 +177,10 @@ class Questions(Section):
     """custom: name of the dataset's config, where it has several."""
     columns: Columns | None = None
     """custom: names of the columns."""
-    grader: BenchmarkGrader | None = None
-    """custom: math (default) compares mathematical expressions, numeric numbers, choice letters,
-    exact texts."""
+    grader: Annotated[
+        BenchmarkGrader | None,
+        Field(description=f"custom: answers are compared as {described_graders()}; default: math."),
+    ] = None
     revision: str | None = None
     """Hub: commit hash (default: the pinned one). File: its sha256, filled in when absent."""
     n: Count | None = None

@@ -1,8 +1,8 @@
 r"""Graders: how to extract a benchmark's answer from a text, and when it is right.
 
-To add a grader, add an entry to `GRADERS` and its name to `BenchmarkGrader` in `choices.py`; to
-change one, raise `GRADERS_VERSION` there. All of its functions must expect hostile text: they take
-time linear in its length, and never evaluate it.
+To add a grader, add an entry to `GRADERS`, and in `choices.py` its name to `BenchmarkGrader` and
+what it compares to `COMPARED`; to change one, raise `GRADERS_VERSION` there. All of its functions
+must expect hostile text: they take time linear in its length, and never evaluate it.
 `pool`'s workers call them, within limits; other processes call only `canonical` and `shortcut`. A
 pattern here is linear however it is applied: what repeats gives nothing back (``++``) where
 something else could take it, and the pattern of a whole text begins with ``\A``.

@@ -50,9 +50,9 @@ def grade(
     Args:
         answers: what models wrote, any text; None is no answer.
         golds: the gold answer to each, without ``\boxed{}``.
-        grader: ``math`` (the last ``\boxed{}``, compared by what it says), ``gsm8k`` (likewise, or
-            the number that is said, or the last one), ``numeric`` (likewise, compared as numbers),
-            ``choice`` (a letter) or ``exact`` (a text).
+        grader: one of `headsweep.choices.COMPARED`, which says what each compares, or ``gsm8k``
+            (as ``math``, or the number that is said, or the last one). All look for the last
+            ``\boxed{}`` first.
         final: the answers are final ones already, as if each stood in a ``\boxed{}``.
         workers: how many processes grade (default: as many as pay, at most one a core).
         limits: of CPU seconds, wall seconds and MiB for each text and each pair (default: 5, 30,
