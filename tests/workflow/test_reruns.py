@@ -170,5 +170,5 @@ def test_a_run_without_answers_is_not_exported(copied, tmp_path):
     with pytest.raises(ConfigError, match=r"L01H03\.parquet and 0 more files are missing; run"):
         export(copied / "results/mini", tmp_path / "new")
     with pytest.raises(ConfigError, match=r"is not a run: neither it nor"):
-        export(copied / "results", tmp_path / "new")
+        export(copied / "results/store", tmp_path / "new")
     assert not (tmp_path / "new").exists()
