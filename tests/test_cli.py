@@ -64,7 +64,7 @@ def test_help_has_examples_that_are_understood_and_is_80_columns_wide(name, colu
 
 
 MISTAKES = {
-    "swep": "'swep' is no COMMAND (did you mean 'sweep'?); choose check, plan,",
+    "swep": "'swep' is no COMMAND (did you mean 'sweep'?); choose try, check, plan,",
     "--verbose": "'--verbose' is no option (did you mean '--version'?)",
     "sweep": "sweep: the following arguments are required: --model, --benchmark, --layers",
     "sweep --modle m --benchmark b": "'--modle' is no option (did you mean '--model'?)",
