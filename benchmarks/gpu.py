@@ -230,7 +230,7 @@ def _loaded(model: Any) -> Any:
 
 
 def _decoding(tokens: int) -> Any:
-    return SimpleNamespace(greedy=True, max_new_tokens=tokens, seed=0)
+    return SimpleNamespace(greedy=True, max_new_tokens=tokens, seed=0, stop=())
 
 
 def _requests(model: Any, questions: int, variants: list[Variant]) -> list[Request]:

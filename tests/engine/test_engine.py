@@ -259,7 +259,7 @@ def test_rows_of_a_batch_follow_from_shape_and_memory(monkeypatch):
     decoder = Decoder.of(loaded)
     few = Decoding(max_new_tokens=100)
     assert fitting_rows(loaded, decoder, few) == fitting_rows(loaded, None, few) == 64
-    monkeypatch.setattr(weights, "HEAVY", 1)
+    monkeypatch.setattr(weights, "_HEAVY", 1)
     assert fitting_rows(loaded, decoder, few) == 128
     monkeypatch.setattr("os.sysconf", lambda _: 1 << 10)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})

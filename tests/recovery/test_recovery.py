@@ -404,7 +404,7 @@ def test_protected_layers_keep_their_heads(llama, tmp_path):
         ({"assistant_only": True}, "text 1 has no turns of an assistant"),
         ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
-        ({"speed": 1}, "unknown key 'speed'; allowed here: alpha, "),
+        ({"speed": 1}, r"unknown key 'speed' \(did you mean 'seed'\?\); allowed here: alpha, "),
         ({"length": 65}, "length 65 is too long: .* reads 64 tokens"),
         ({"device": "cuda:7"}, "device 'cuda:7' is not allowed"),
         ({"batch_size": 64}, "the texts make 32 pieces .* a step takes 64"),
@@ -477,8 +477,12 @@ def greedy(folder, questions, most):
     return texts
 
 
-def test_all_models_answer_the_same_questions(llama, done, tmp_path):
-    """Half of the gold answers are the model's own, the others the recovered one's."""
+def test_all_models_answer_the_same_questions(llama, done, tmp_path, monkeypatch):
+    """Half of the gold answers are the model's own, the others the recovered one's.
+
+    Three tokens of random models seldom end: here answers that were cut count as they stand.
+    """
+    monkeypatch.setattr("headsweep.experiments.compression.decoder.gradable", lambda text, *_: text)
     asked = [f"w{number} w{3 * number}" for number in range(1, 14)]
     golds = zip(greedy(llama, asked, 3), greedy(done.folder, asked, 3), strict=True)
     rows = [

@@ -499,7 +499,9 @@ def test_jobs_are_not_submitted_to_a_partition_that_nobody_has_named(config, mon
     at_home = job("all", 2)
     at_home.resources, at_home.is_local = {"slurm_partition": UNNAMED}, True
     workflow = Mock(dag=SimpleNamespace(needrun_jobs=lambda: [needed, at_home]))
-    with pytest.raises(ConfigError, match=f"^slurm_account: '{UNNAMED}'.* {PROFILE}$"):
+    with pytest.raises(
+        ConfigError, match=f"^slurm_account: '{UNNAMED}'.* into {PROFILE}, or into a copy"
+    ):
         session.begin(Rules(config, 2, {}, local=False), workflow, logging.getLogger("run"))
     assert not Path(paths.RESULTS).exists()
     shipped = yaml.safe_load((ROOT / PROFILE).read_text(encoding="utf-8"))["default-resources"]
