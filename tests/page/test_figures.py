@@ -17,11 +17,12 @@ from sklearn.decomposition import PCA
 import simulated_studies
 import simulation
 from headsweep.config import load
+from headsweep.errors import ConfigError
 from headsweep.experiments.maps.outcomes import HEADS as OUTCOMES_OF_HEADS
 from headsweep.experiments.sprint.methods import ORACLE, RANDOM, SPRINT, is_sampling
 from headsweep.page.figures import style
 from headsweep.page.figures.curves import curves, frontier, losses, spaced
-from headsweep.page.figures.draw import SUFFIXES, draw_exhibit
+from headsweep.page.figures.draw import SUFFIXES, draw, draw_exhibit
 from headsweep.page.figures.gains import levels, violins
 from headsweep.page.figures.heatmaps import agreement, heatmap, scored_map, space
 from headsweep.page.figures.shared import strongest
@@ -54,6 +55,12 @@ def gained(z, sweep="math", title=None):
 def drawn(draw, *needs, **names):
     with matplotlib.style.context(SHEET):
         return draw(*needs, **names)
+
+
+@pytest.mark.parametrize(("subject", "name"), [("sweeps", "demo"), ("head", ""), ("sweep", "no")])
+def test_a_subject_that_has_no_figures_is_refused_in_a_line(subject, name):
+    with pytest.raises(ConfigError, match=r"choose run, sweep, |'no' is not in the config: demo"):
+        draw(simulation.demo(), subject, name)
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import matplotlib.style
 import pandas as pd
@@ -27,7 +27,7 @@ from headsweep.files.safe_files import atomic, read_metadata, read_table, write_
 from headsweep.files.tables import ACCURACY, CURVES, POSITIONS
 from headsweep.page.figures.style import SHEET, TWO_COLUMNS
 from headsweep.results.compression_results import read_results
-from headsweep.results.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles
+from headsweep.results.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles, Subject
 from headsweep.results.facts import read_csv, record
 from headsweep.results.gains import GAINS, read_z
 from headsweep.results.published import is_printed
@@ -111,6 +111,9 @@ def draw(config: Config, subject: str, name: str = "") -> None:
     Raises:
         ConfigError: the config has no such subject.
     """
+    kinds = get_args(Subject)
+    if subject not in kinds:
+        raise ConfigError(f"figures have no subject {subject!r}; choose {', '.join(kinds)}")
     called = ""
     if name:
         subjects = getattr(config, f"{subject}s")
