@@ -13,12 +13,12 @@ from simulated_heads import simulate
 from headsweep.config import parse
 from headsweep.errors import ConfigError, TableError
 from headsweep.experiments.sprint import (
-    choosing,
+    choosing_answers,
     evaluation,
     fitting,
+    head_selector,
     job,
     methods,
-    model,
     rankers,
     validation,
 )
@@ -257,8 +257,8 @@ def test_the_chosen_shortlist_is_the_one_of_the_curves(curves):
 def test_the_oracle_and_the_majority_choose_as_in_the_curves(method, n, curves):
     rules = table_of(paths.CHOOSING).set_index(["method", "rule", "n"])["accuracy"]
     row = curves.loc[(method, n)]
-    assert rules[method, choosing.ORACLE, n] == pytest.approx(row["pass_at_n"], abs=1e-5)
-    assert rules[method, choosing.MAJORITY, n] == pytest.approx(row["majority"], abs=1e-5)
+    assert rules[method, choosing_answers.ORACLE, n] == pytest.approx(row["pass_at_n"], abs=1e-5)
+    assert rules[method, choosing_answers.MAJORITY, n] == pytest.approx(row["majority"], abs=1e-5)
 
 
 def test_what_reads_the_question_is_better_than_itself_shuffled(done):
@@ -280,7 +280,7 @@ def test_no_difference_of_a_run_is_printed_twice_with_two_values(done):
         (paths.VOTES, "vote of SPRINT", "vote of {method}", names),
         (paths.ABLATION, "{reading}", "{against}", names),
         (paths.SENSITIVITY, "{criterion} {k}", "chosen shortlist", names),
-        (paths.CHOOSING, "{rule} of {method}", "vote of {method}", choosing.COLUMNS[-5:]),
+        (paths.CHOOSING, "{rule} of {method}", "vote of {method}", choosing_answers.COLUMNS[-5:]),
     ):
         for row in table_of(template).dropna(subset=columns[0]).to_dict("records"):
             key = method.format(**row), other.format(**row), str(row["n"])
@@ -348,7 +348,7 @@ def test_curves_end_at_the_size_of_a_small_pool_which_no_other_pool_takes(
     monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
     config = make_config()
     run(make_config(layers=[0], heads=[1, 2, 5], include_base=True))
-    assert model.load_selector(output(paths.SELECTOR))[1]["heads"] == [
+    assert head_selector.load_selector(output(paths.SELECTOR))[1]["heads"] == [
         "base",
         "L00H01",
         "L00H02",
