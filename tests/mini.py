@@ -42,6 +42,11 @@ REASONER = MINIATURE["models"]["tiny"]
 """The model that ships: trained, so that nearly all of its margins are sound."""
 
 
+def one_thread():
+    """Return the environment of this process, with which a command computes on one thread."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
 class Snakemake:
     """Runs the real Snakefile in a folder; a run that takes longer than its patience, in seconds,
     is killed.
@@ -53,15 +58,14 @@ class Snakemake:
     def __init__(self, folder, patience=1800.0, snakefile="Snakefile", *, cold=False):
         self._folder, self._patience, self._snakefile = folder, patience, ROOT / snakefile
         self._warm = not cold
-        self._environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def __call__(self, values, *arguments, check=True):
-        program = [warm.commands() / "snakemake"] if self._warm else COLD
+        environment = warm.environment() if self._warm else one_thread()
         done = subprocess.run(
-            self._command(program, values, arguments),
+            self._command(warm.COMMAND if self._warm else COLD, values, arguments),
             capture_output=True,
             text=True,
-            env=self._environment,
+            env=environment,
             timeout=self._patience,
             check=False,
         )
@@ -75,7 +79,7 @@ class Snakemake:
             command = self._command(COLD, values, arguments)
             return subprocess.Popen(
                 ["env", "--default-signal=INT", *before, *command],
-                env=self._environment,
+                env=one_thread(),
                 start_new_session=True,
                 stdout=stream,
                 stderr=stream,

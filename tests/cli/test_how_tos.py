@@ -5,7 +5,6 @@ What needs a finished run with a selector is run in `tests/workflow/test_miniatu
 
 import csv
 import json
-import os
 import re
 import shlex
 import shutil
@@ -192,8 +191,7 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
         _, *words = shlex.split(command)
         if words[0] == "run":
             _, _, _, _, *words = start.command(words[1], words[2:])  # python -P -m snakemake
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            subprocess.run([warm.commands() / "snakemake", *words], env=environment, check=True)
+            subprocess.run([*warm.COMMAND, *words], env=warm.environment(), check=True)
         elif words[0] != "solve":
             assert cli.main(words) == 0, command
     for made in (

@@ -2,12 +2,14 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headsweep.errors import ConfigError
+from headsweep.workflow.fork_server import run_in_fork
 from headsweep.workflow.jobs import JOBS, Job
 
 if TYPE_CHECKING:
@@ -86,6 +88,8 @@ def _run(job: Job, config: Path, **given: Any) -> None:
         given["cores"] = _usable_cores(given["cores"])
     if job.before_config and job.before_config(config, **given):
         return
+    if not job.online and (status := run_in_fork(sys.argv[1:])) is not None:
+        sys.exit(status)
     from headsweep.config import load
     from headsweep.store.layout import Store, mark_version
 

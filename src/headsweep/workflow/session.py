@@ -34,10 +34,15 @@ from headsweep.store.batches import seeded_arms
 from headsweep.store.layout import Store, is_archived, mark_version, write_config
 from headsweep.store.revisions import resolve
 from headsweep.variants import Variant
+from headsweep.workflow import fork_server
 from headsweep.workflow.allocations import PROFILE, UNNAMED
 from headsweep.workflow.cost import question_count
 from headsweep.workflow.preflight import check_devices, preflight
 from headsweep.workflow.rules import Rules
+
+_WORTH_A_SERVER = 4
+"""So many jobs take longer to import what they need than a process that does it for all."""
+_IMPORTING_LITTLE = ("all", "generate")  # an engine answers
 
 
 def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Config:
@@ -180,8 +185,16 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     jobs = {
         job.jobid: rules.resources.planned(job, dag.dependencies[job]) for job in dag.needrun_jobs()
     }
+    importing = [job for job in dag.needrun_jobs() if job.rule.name not in _IMPORTING_LITTLE]
+    if len(importing) >= _WORTH_A_SERVER and rules.local and not _in_containers(workflow):
+        fork_server.begin()
     cores = (workflow.resource_settings.cores or 1) if rules.local else 1  # a cluster's are unknown
     logger.info("", extra={"planned": jobs, "cores": cores})
+
+
+def _in_containers(workflow: Any) -> bool:
+    """Tell whether jobs run in environments of their own, by Snakemake's --sdm."""
+    return bool(workflow.deployment_settings.deployment_method)
 
 
 def _check_named(workflow: Any) -> None:

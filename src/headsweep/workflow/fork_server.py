@@ -1,0 +1,186 @@
+"""A process that has done the imports of a run's jobs, for those on this machine to fork from.
+
+The import of torch, transformers and pandas is most of a small job. A run begins such a process
+once; `headsweep job` hands it its words, its environment, its folder and its streams, and ends as
+the fork ends. Where none listens, as on a cluster or in a container, a job imports for itself. The
+process leaves with Snakemake; forks that are at work then end what they do, as jobs do.
+
+Both ends refuse another user (see `headsweep.answers.sockets`).
+"""
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headsweep.answers import sockets
+from headsweep.errors import EngineError
+
+ADDRESS = "HEADSWEEP_FORK_SERVER"
+"""Names the socket in the environment of a run's jobs."""
+
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+_BACKLOG = 1024  # jobs that may call before the imports are done
+
+_begun: list[subprocess.Popen[bytes]] = []
+"""Kept, because a server leaves when its standard input is closed: with the process of the run."""
+
+
+def begin(*program: str) -> None:
+    """Begin a server for the jobs that this process starts from now on, if they have none.
+
+    The program, by default this module, calls `serve`; its last argument is the socket's number.
+    """
+    if ADDRESS in os.environ:
+        return
+    name = f"headsweep-jobs-{os.urandom(8).hex()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen(_BACKLOG)
+        server = subprocess.Popen(
+            [sys.executable, "-P", *(program or ("-m", __name__)), str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+            env={
+                **os.environ,
+                **_ONE_THREAD,  # threads in a process that forks would hang its forks
+                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves it fit to fork
+                "TOKENIZERS_PARALLELISM": "false",
+            },
+        )
+    _begun.append(server)
+    os.environ[ADDRESS] = name
+
+
+def run_in_fork(words: Sequence[str]) -> int | None:
+    """Return the exit status of `headsweep` with these words in a fork; None where none listens.
+
+    Raises:
+        EngineError: the fork was killed.
+    """
+    environment = dict(os.environ)
+    environment.pop(ADDRESS, None)  # or the fork would fork
+    return ask("headsweep.cli.main", [sys.argv[0], *words], environment)
+
+
+def ask(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
+    """Return the exit status of a module's `main` in a fork, with `sys.argv`; None without server.
+
+    Raises:
+        EngineError: the fork was killed.
+    """
+    if (name := os.environ.get(ADDRESS)) is None:
+        return None
+    said = {"module": module, "arguments": arguments, "environment": environment}
+    message = json.dumps({**said, "folder": str(Path.cwd())}).encode() + b"\n"
+    with contextlib.ExitStack() as stack:
+        try:
+            if (connection := sockets.connect(name)) is None:
+                return None
+            stack.enter_context(connection)
+            socket.send_fds(connection, [b"\n"], [0, 1, 2])
+            connection.sendall(message)
+        except (OSError, EngineError):  # the server has left; or a stream is closed
+            return None
+        # A terminal interrupts the fork, too, which tells how it ends.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        status = connection.recv(1)
+    if not status:
+        raise EngineError("the job's process was killed, perhaps for lack of memory; run again")
+    return status[0]
+
+
+def serve(listener: socket.socket) -> None:
+    """Import what jobs do; fork for each that calls, until standard input is closed."""
+    at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _import_all()
+    gc.freeze()  # a collection in a fork would copy what it looks at
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+        connection, _ = listener.accept()
+        try:
+            sockets.check_peer(connection)
+        except EngineError:
+            connection.close()
+            continue
+        if not os.fork():
+            signal.signal(signal.SIGINT, at_interrupt)
+            listener.close()
+            _work(connection)
+        connection.close()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _work(connection: socket.socket) -> None:
+    """Do what a job asks for in this process, and leave."""
+    status = 1
+    try:
+        _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+        with connection.makefile("rb") as stream:
+            said = json.loads(stream.readline())
+        # The job's end is the end of this process: of what a hang-up does that is the default.
+        fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)
+        _take_streams(streams)
+        os.chdir(said["folder"])
+        os.environ.clear()
+        os.environ.update(said["environment"])
+        sys.argv = said["arguments"]
+        _take_threads()
+        status = int(importlib.import_module(said["module"]).main() or 0)
+    except SystemExit as left:
+        status = int(left.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for written in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                written.flush()
+        with contextlib.suppress(OSError):
+            connection.sendall(bytes([status]))
+        os._exit(status)
+
+
+def _take_streams(opened: Sequence[int]) -> None:
+    """Take these files for standard input, output and error, with nothing kept of the server's."""
+    for number, descriptor in enumerate(opened):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(  # noqa: SIM115
+        2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
+
+
+def _take_threads() -> None:
+    """Let torch have the threads that the environment states: it read the server's."""
+    import torch
+
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
+        torch.set_num_threads(int(threads))
+
+
+def _import_all() -> None:
+    """Import every module of the package, and with them what they import when they run."""
+    import headsweep
+
+    for module in pkgutil.walk_packages(headsweep.__path__, "headsweep."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))

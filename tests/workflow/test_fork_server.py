@@ -1,0 +1,209 @@
+"""Jobs that fork from a process whose imports are done end as they would of their own."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+
+import warm
+from headsweep.workflow import fork_server
+from processes import alive, wait_until
+
+CLIENT = """\
+import os, sys
+from headsweep.workflow.fork_server import ask
+sys.exit(ask("timeit", ["timeit", "-n", "1", "-r", "1", *sys.argv[1:]], {**os.environ}))
+"""
+"""Has a fork do a statement: `timeit.main` does those of its command line."""
+SERVER = """\
+import socket, sys
+from headsweep.workflow import fork_server
+fork_server._import_all = lambda: None
+fork_server.serve(socket.socket(fileno=int(sys.argv[1])))
+"""
+NOBODY = 65534
+
+
+def ask(statement, folder, environment, **options):
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT, statement],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@pytest.fixture
+def listening(monkeypatch):
+    """A socket of the test's own in place of a server; what it says to who calls is its last."""
+    name = f"headsweep-jobs-of-a-test-{os.getpid()}"
+    monkeypatch.setenv(fork_server.ADDRESS, name)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        yield listener
+
+
+def test_a_fork_has_the_streams_the_folder_and_the_environment_of_who_asks(tmp_path):
+    statement = (
+        "import os, sys; print(os.getcwd(), os.environ['WORD'], sys.stdin.read(), os.getppid());"
+        "print('told', file=sys.stderr)"
+    )
+    client = ask(statement, tmp_path, {**warm.environment(), "WORD": "a word"})
+    printed, told = client.communicate("read")
+    folder, first, second, read, parent, *_ = printed.split()
+    assert (folder, first, second, read) == (str(tmp_path), "a", "word", "read")
+    assert client.returncode == 0 and told == "told\n"
+    assert "warm.py" in " ".join(psutil.Process(int(parent)).cmdline())
+
+
+def test_a_status_is_that_of_the_command(monkeypatch):
+    monkeypatch.setenv(fork_server.ADDRESS, warm.environment()[fork_server.ADDRESS])
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        for words, status in ((["--version"], 0), (["table", "."], 2), (["solve", "none"], 2)):
+            asked = fork_server.ask("headsweep.cli.main", ["headsweep", *words], {**os.environ})
+            assert asked == status
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def test_a_fork_computes_on_the_threads_of_who_asks(tmp_path):
+    statement = "import torch; print(torch.get_num_threads())"
+    client = ask(statement, tmp_path, {**warm.environment(), "OMP_NUM_THREADS": "3"})
+    assert client.communicate()[0].split()[0] == "3"
+
+
+def test_a_fork_that_is_killed_is_told_in_a_line(tmp_path):
+    client = ask("import os; os.kill(os.getpid(), 9)", tmp_path, warm.environment())
+    assert "EngineError: the job's process was killed" in client.communicate()[1]
+    assert client.returncode == 1
+
+
+def test_a_fork_ends_with_who_asks(tmp_path):
+    statement = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    client = ask(statement, tmp_path, warm.environment())
+    fork = psutil.Process(int(client.stdout.readline()))
+    client.kill()
+    wait_until(lambda: not alive(fork))
+    client.communicate()
+
+
+def test_without_a_server_nothing_is_asked(tmp_path, monkeypatch):
+    monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+    assert fork_server.run_in_fork(["job", "grade"]) is None
+    monkeypatch.setenv(fork_server.ADDRESS, "headsweep-jobs-of-a-server-that-left")
+    assert fork_server.run_in_fork(["job", "grade"]) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [("grade --model m --decoding d --questions q", 9), ("source --source s", 2)],
+)
+def test_a_job_that_needs_no_network_is_handed_over(listening, tmp_path, words, status):
+    said = []
+
+    def answer():
+        connection, _ = listening.accept()
+        with connection:
+            _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+            said.append(json.loads(connection.makefile("rb").readline()))
+            for stream in streams:
+                os.close(stream)
+            connection.sendall(bytes([9]))
+
+    answering = threading.Thread(target=answer, daemon=True)
+    answering.start()
+    words = ["job", *words.split(), "--config", "none.json"]
+    command = [sys.executable, "-m", "headsweep", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    if status == 9:
+        answering.join()
+        assert said[0]["arguments"][1:] == words and said[0]["folder"] == str(tmp_path)
+        assert fork_server.ADDRESS not in said[0]["environment"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_is_not_served(tmp_path):
+    name = warm.environment()[fork_server.ADDRESS]
+    code = (
+        f"import os, socket; os.setuid({NOBODY}); s = socket.socket(socket.AF_UNIX);"
+        f"s.connect('\\0{name}'); print(s.recv(1))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "b''", done.stderr
+
+
+RUN = f"""\
+import os, subprocess, sys, time
+from headsweep.workflow import fork_server
+fork_server.begin("-c", {SERVER!r})
+print(fork_server._begun[0].pid, flush=True)
+if sys.argv[1:]:
+    job = subprocess.Popen([sys.executable, "-c", {CLIENT!r}, *sys.argv[1:]])
+    try:
+        job.wait()
+    except KeyboardInterrupt:
+        print("status", job.wait(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Start a run with a server of its own and a job that does a statement, in a group."""
+    started = []
+
+    def start(*statement):
+        process = subprocess.Popen(
+            ["env", "--default-signal=INT", sys.executable, "-c", RUN, *statement],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={key: value for key, value in os.environ.items() if key != fork_server.ADDRESS},
+        )
+        started.append(process)
+        return process, psutil.Process(int(process.stdout.readline()))
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_an_interrupt_of_the_terminal_reaches_the_fork_and_who_asks_waits_for_its_end(run):
+    statement = """
+import sys, time
+try:
+    print("begun", flush=True); time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(0.2); print("ended", flush=True)
+"""
+    process, server = run(statement)
+    assert process.stdout.readline() == "begun\n"
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stdout.readline() == "ended\n"
+    while (line := process.stdout.readline()) != "status 0\n":
+        assert line.startswith("1 loop")
+    assert alive(server)
+
+
+def test_the_server_leaves_with_a_run_that_is_killed(run):
+    process, server = run()
+    process.kill()
+    wait_until(lambda: not alive(server))
