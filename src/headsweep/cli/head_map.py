@@ -4,23 +4,12 @@ Heavy modules are imported inside functions, because the command line imports th
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from headsweep.choices import BenchmarkGrader
-from headsweep.cli.own_prompt import described_prompt
-from headsweep.cli.without_snakemake import (
-    MODEL,
-    QUESTION_SET,
-    answer,
-    asked,
-    begun,
-    described_questions,
-    limited_to,
-    once,
-)
-from headsweep.config.questions import Dtype
+from headsweep.cli.asked import MODEL, QUESTION_SET, Asked
+from headsweep.cli.without_snakemake import answer, begun, limited_to, once
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.telling import told
@@ -43,21 +32,11 @@ def head_map(
     *,
     layers: Literal["all"] | Sequence[int] = "all",
     out: str | Path = "headsweep-map",
-    revision: str | None = None,
     split: str = "train",
-    n: int | None = None,
-    file: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
-    grader: BenchmarkGrader | None = None,
-    benchmark_revision: str | None = None,
-    prompt_file: str | Path | None = None,
-    examples: Sequence[int] | None = None,
     samples: int = 8,
     temperature: float = 0.6,
-    max_new_tokens: int = 2048,
-    dtype: Dtype | None = None,
-    device: str = "auto",
     cores: int | None = None,
+    **options: Any,
 ) -> "pd.DataFrame":
     """Map every head: how likely right and wrong texts are without it.
 
@@ -71,24 +50,11 @@ def head_map(
             file, or a dataset on the hub
         layers: layers whose heads are mapped, numbered from 0, as in 5,15; or all
         out: folder of the results; made if it does not exist
-        revision: commit hash of a model on the hub (default: the newest, or the newest in the
-            cache)
         split: split of the benchmark; training questions, if heads are chosen by the map
-        n: how many questions (default: all, or 200 of a generated benchmark)
-        file: a file with the rows of a benchmark by name, .jsonl or .csv, in place of the hub
-        columns: your own benchmark: names of the columns ``question``, ``answer``, and optionally
-            ``id``, ``subject``, ``level``, ``solution``
-        grader: your own benchmark: how answers are compared (default: math)
-        benchmark_revision: commit hash of a dataset on the hub
         samples: answers a question, of which some must be right and some wrong
         temperature: of the samples
-        prompt_file: a prompt of your own, in YAML (see below)
-        examples: rows of the benchmark, numbered from 0, that the prompt shows solved; they are not
-            asked
-        max_new_tokens: token limit of an answer
-        dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
-        device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
         cores: CPU cores to use (default: all)
+        **options: other fields of `headsweep.cli.asked.Asked`, by name
 
     Returns:
         One row for each head and outcome, as in ``results/map/maps/heads/heads.csv``.
@@ -109,33 +75,16 @@ def head_map(
             f"--temperature {temperature:g} draws the same answer each time, but a right and a "
             f"wrong one are compared; give one above 0, as 0.6"
         )
-    questions = described_questions(
-        str(benchmark),
-        split=split,
-        n=n,
-        file=file,
-        columns=columns,
-        grader=grader,
-        revision=benchmark_revision,
-        examples=examples,
-    )
-    if samples < 2 and questions["benchmark"] == "custom":
+    asked = Asked(model=model, benchmark=benchmark, split=split, **options)
+    if samples < 2 and asked.questions["benchmark"] == "custom":
         raise ConfigError(
             f"--samples {samples} gives no question a right and a wrong answer; give 2 or more"
         )
-    prompt = described_prompt(questions, prompt_file, examples)
+    greedy = asked.greedy()
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
-    greedy = {"max_new_tokens": max_new_tokens, **prompt}
     mapped = {"model": MODEL, "questions": QUESTION_SET, "sampling": [SAMPLES], "layers": layers}
-    config = asked(
-        RUN,
-        str(model),
-        questions,
-        {"greedy": greedy, SAMPLES: {**sampled, **greedy}},
-        {"maps": {MAP: mapped}},
-        revision=revision,
-        dtype=dtype,
-        device=device,
+    config = asked.config(
+        RUN, {"greedy": greedy, SAMPLES: {**sampled, **greedy}}, {"maps": {MAP: mapped}}
     )
     with begun(config, out) as config:
         store = answer(config, cores)

@@ -5,14 +5,11 @@ Heavy modules are imported inside functions, because the command line imports th
 
 import contextlib
 import logging
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
-from headsweep.choices import BenchmarkGrader
-from headsweep.config import Config, parse
-from headsweep.config.questions import Benchmark, Dtype
+from headsweep.config import Config
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.files.plain_files import expanded, read_plain
@@ -21,10 +18,6 @@ from headsweep.telling import told
 if TYPE_CHECKING:
     from headsweep.store.batches import PlannedBatch
     from headsweep.store.layout import Store
-
-MODEL, QUESTION_SET = "model", "questions"
-"""Names in the configs that are made here."""
-_GENERATED_QUESTIONS = 200
 
 _LOG = logging.getLogger(__name__)
 
@@ -177,125 +170,3 @@ def _is_made(path: Path) -> bool:
     from headsweep.files.record import record_path
 
     return path.exists() and record_path(path).exists()
-
-
-def asked(
-    run: str,
-    model: str,
-    questions: dict[str, Any],
-    decodings: dict[str, Any],
-    experiments: dict[str, Any],
-    *,
-    revision: str | None,
-    dtype: Dtype | None,
-    device: str,
-    batch_size: int | None = None,
-) -> Config:
-    """Return the config of a run of one model on one question set, given sections of it.
-
-    Experiments are by their section.
-
-    Raises:
-        HeadsweepError: what is asked for cannot be; first all that needs no model.
-    """
-    values: dict[str, Any] = {
-        "run": run,
-        "papers": False,
-        "questions": {QUESTION_SET: questions},
-        "decodings": decodings,
-    }
-    check_before_fetching(values, run)
-    with told(f"looking at {Path(model).name}"):
-        described = described_model(model, revision, dtype, device)
-    values["models"] = {MODEL: {**described, "batch_size": batch_size}}
-    return parse({**values, **experiments}, run)
-
-
-def check_before_fetching(values: dict[str, Any], origin: str) -> None:
-    """Refuse config values that are wrong without a model, which may take long to fetch.
-
-    Raises:
-        HeadsweepError: a section cannot be, a file is missing, or a dataset is not pinned.
-    """
-    from headsweep.store.revisions import resolve
-
-    resolve(parse(values, origin))
-
-
-def described_model(
-    source: str, revision: str | None, dtype: Dtype | None, device: str
-) -> dict[str, Any]:
-    """Return the config section of a model; fetch it if it is on the hub.
-
-    Without a dtype it is bfloat16 where there is a GPU to use, else float32.
-    """
-    import torch
-
-    from headsweep.machine.processors import has_gpu
-    from headsweep.models import source as files
-
-    local = Path(source).is_dir() or files.local_folder(source)
-    folder = files.fetch_model(source, revision, or_file=True)
-    gpu = device != "cpu" and has_gpu() and torch.version.cuda is not None
-    return {
-        # A snapshot's folder is named by its commit.
-        "source": str(folder.absolute()) if local else source,
-        "revision": revision if local else folder.name,
-        **files.stated_geometry(folder),
-        "billions": files.count_parameters(folder) / 1e9,
-        "title": _name_of(source),
-        "dtype": dtype or ("bfloat16" if gpu else "float32"),
-        "device": device,
-    }
-
-
-def _name_of(source: str) -> str:
-    """Return what to call a model: the last part of its hub id, or of its path."""
-    name = Path(source).name.rpartition(":")[2]
-    return name.removesuffix(".gguf") or source
-
-
-def described_questions(
-    benchmark: str,
-    *,
-    split: str,
-    n: int | None = None,
-    file: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
-    grader: BenchmarkGrader | None = None,
-    revision: str | None = None,
-    examples: Sequence[int] | None = None,
-) -> dict[str, Any]:
-    """Return the config section of a benchmark by name, file or hub id, with the given keys.
-
-    A benchmark by name may be read from a file; rows that are examples are not asked.
-    """
-    section: dict[str, Any] = {"split": split, "leave_out": list(examples or ())}
-    if columns:
-        section["columns"] = dict(columns)
-    options = {"n": n, "grader": grader, "revision": revision}
-    section |= {key: value for key, value in options.items() if value is not None}
-    if benchmark in get_args(Benchmark) and benchmark != "custom":
-        if file is not None:
-            section["file"] = str(expanded(file).absolute())
-        size = {"n": _GENERATED_QUESTIONS} if benchmark.startswith("generated_") else {}
-        return {"benchmark": benchmark, **size, **section}
-    if file is not None:
-        raise ConfigError(
-            f"--file {file} holds the rows of a benchmark by name, as math500 or gsm8k, and not of "
-            f"{benchmark!r}; give your own table as the benchmark itself"
-        )
-    if Path(benchmark).suffix in (".csv", ".jsonl", ".gz"):
-        return {**section, "benchmark": "custom", "file": str(expanded(benchmark).absolute())}
-    if expanded(benchmark).is_file():
-        raise ConfigError(
-            f"benchmark {benchmark!r} is a file that is not read; files end in .csv or .jsonl, or "
-            f"in one of them with .gz, in small letters: convert it, or rename it"
-        )
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", benchmark):
-        return {**section, "benchmark": "custom", "dataset": benchmark}
-    names = ", ".join(name for name in get_args(Benchmark) if name != "custom")
-    raise ConfigError(
-        f"benchmark {benchmark!r} is not known; choose {names}, a .csv or .jsonl file, or a "
-        f"dataset on the hub (owner/name)"
-    )
