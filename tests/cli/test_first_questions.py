@@ -19,7 +19,6 @@ from headsweep.files.record import read_record
 from headsweep.files.tables import ANSWERS
 from headsweep.results.run import Run
 from headsweep.store.batches import batches
-from headsweep.store.layout import Store
 
 ROWS = 13
 LIMIT = 60
@@ -57,8 +56,8 @@ def test_the_sweep_that_try_proposes_takes_its_answers_over(tried, monkeypatch, 
     assert words[words.index("--grader") + 1] == "numeric"
     given(words, capsys)
     run = Run("headsweep-sweep/results/sweep")
-    (batch,) = batches(run.config)
-    file = run.root / Store(run.config).path(ANSWERS, variant="base", **batch.names)
+    (batch,) = batches(run.store).values()
+    file = run.root / batch.path(ANSWERS, variant="base")
     record = read_record(file)
     assert (record["answers"], record["reused"]) == (ROWS, 10)
     assert len(run.heads()) == 5

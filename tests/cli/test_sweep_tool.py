@@ -92,7 +92,7 @@ def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept):
 def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
     folder, commands = swept
     asked, answer = [], client.run
-    monkeypatch.setattr(client, "run", lambda *names: (asked.append(str(names[4])), answer(*names)))
+    monkeypatch.setattr(client, "run", lambda *given: (asked.append(str(given[1])), answer(*given)))
     assert cli.main([*commands, "--heads", "2,3,5", "--out", str(folder / "out")]) == 0
     assert asked == ["L01H03"]
     printed = capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_an_answer_whose_table_was_removed_is_given_again(swept, monkeypatch):
     (table,) = (folder / "out/results/store").glob("model-*/*/*/L01H05.parquet")
     table.unlink()
     asked, answer = [], client.run
-    monkeypatch.setattr(client, "run", lambda *names: (asked.append(str(names[4])), answer(*names)))
+    monkeypatch.setattr(client, "run", lambda *given: (asked.append(str(given[1])), answer(*given)))
     for _ in range(2):
         assert cli.main([*commands, "--heads", "2,3,5", "--out", str(folder / "out")]) == 0
     assert asked == ["L01H05"]

@@ -36,9 +36,7 @@ def add_map(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `try` to a command line."""
-    _add_asking(
-        commands, "try", first_questions, _try, examples.TRY, options=(), without=("n",)
-    )
+    _add_asking(commands, "try", first_questions, _try, examples.TRY, options=(), without=("n",))
 
 
 def _add_asking(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headsweep.config import Config
+    from headsweep.store.batches import Batch
 
 RUN = "try"
 _QUESTIONS = 10
@@ -152,7 +153,7 @@ def first_questions(
     """
     from headsweep.files.record import read_record
     from headsweep.files.tables import ANSWERS
-    from headsweep.store.batches import PlannedBatch
+    from headsweep.store.batches import Batch
     from headsweep.variants import BASE
 
     asked = Asked(model=model, benchmark=benchmark, **options)
@@ -174,22 +175,22 @@ def first_questions(
         raise ConfigError(
             f"--layers {beyond[0]}: the model has {depth} layers, numbered 0 to {depth - 1}"
         )
-    batch = PlannedBatch(MODEL, "greedy", QUESTION_SET, (BASE,))
-    with begun(config, out) as config:
-        store = answer(config, cores, [batch])
+    with begun(config, out) as store:
+        batch = Batch(store, MODEL, "greedy", QUESTION_SET)
+        answer(store, cores, [batch])
         with told("grading"):
-            answers = _graded(config, batch)
-        record = read_record(store.path(ANSWERS, variant=BASE, **batch.names))
+            answers = _graded(batch)
+        record = read_record(batch.path(ANSWERS, variant=BASE))
     limit = choose_limit(asked.max_new_tokens, answers)
-    return Tried(config, answers, record["seconds"], count, why, limit)
+    return Tried(store.config, answers, record["seconds"], count, why, limit)
 
 
-def _graded(config: "Config", batch: Any) -> "pd.DataFrame":
+def _graded(batch: "Batch") -> "pd.DataFrame":
     """Return the answers of a batch's base model, as `Tried` has them."""
     from headsweep.grading.matrix import grade_batch
     from headsweep.statistics.answers import loops
 
-    questions, answers, graded = grade_batch(config, batch, config.grading)
+    questions, answers, graded = grade_batch(batch, batch.store.config.grading)
     (written,) = answers.values()
     table = questions[["question_id", "question", "answer"]].rename(columns={"answer": "gold"})
     table = table.merge(written[["question_id", "text", "token_ids"]], on="question_id")

@@ -17,7 +17,6 @@ from headsweep.telling import told
 if TYPE_CHECKING:
     import pandas as pd
 
-    from headsweep.config import Config
     from headsweep.store.layout import Store
 
 RUN, SAMPLES, MAP = "map", "samples", "heads"
@@ -68,6 +67,7 @@ def head_map(
     from headsweep.grading.matrix import grade
     from headsweep.page.figures.draw import draw
     from headsweep.results.facts import read_csv  # slow to import
+    from headsweep.store.batches import batches
     from headsweep.store.map_scores import texts_key
 
     if temperature <= 0:
@@ -86,31 +86,32 @@ def head_map(
     config = asked.config(
         RUN, {"greedy": greedy, SAMPLES: {**sampled, **greedy}}, {"maps": {MAP: mapped}}
     )
-    with begun(config, out) as config:
-        store = answer(config, cores)
-        texts = texts_key(config, MAP)
+    with begun(config, out) as store:
+        answer(store, cores)
+        (batch,) = batches(store).values()
+        texts = texts_key(store.config, MAP)
         with told("grading, and choosing the texts"):
-            grade(config, MODEL, SAMPLES, QUESTION_SET)
-            once(store.path(TEXTS, texts=texts), write_texts, config, texts)
+            grade(batch)
+            once(store.path(TEXTS, texts=texts), write_texts, store, texts)
         with limited_to(cores):
-            _score(config, store, texts)
+            _score(store, texts)
         with told("writing tables and the picture"):
-            write_tables(config, MAP)
-            draw(config, "map", MAP)
+            write_tables(store, MAP)
+            draw(store, "map", MAP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.MAP, map=MAP, table="heads"))
 
 
-def _score(config: "Config", store: "Store", texts: str) -> None:
+def _score(store: "Store", texts: str) -> None:
     """Score a map's texts, given their key, without each head, and estimate the scores."""
     from headsweep.experiments.maps import job
     from headsweep.files.tables import GRADIENTS, SCORES
     from headsweep.store.map_scores import layer_name, map_layers
 
-    layers = map_layers(config, MAP)
+    layers = map_layers(store.config, MAP)
     for number, layer in enumerate(map(layer_name, layers), start=1):
         scores = store.path(SCORES, texts=texts, layer=layer)
         with told(f"scoring texts without each head, layer {number} of {len(layers)}"):
-            once(scores, job.score_layer, config, texts, layer)
+            once(scores, job.score_layer, store, texts, layer)
     with told("estimating all heads"):
-        once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)
+        once(store.path(GRADIENTS, texts=texts), job.estimate_heads, store, texts)

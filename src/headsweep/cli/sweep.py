@@ -73,19 +73,21 @@ def sweep(
     from headsweep.grading.matrix import grade
     from headsweep.results.facts import read_csv  # slow to import
     from headsweep.results.jobs import write_controls
+    from headsweep.store.batches import batches
 
     asked = Asked(model=model, benchmark=benchmark, **options)
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}
     sweeps = {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}}
     config = asked.config(RUN, {"greedy": asked.greedy()}, {"sweeps": sweeps})
-    with begun(config, out) as config:
-        store = answer(config, cores)
-        measured = store.of_sweep(SWEEP, tables.ACTIVATIONS)
+    with begun(config, out) as store:
+        answer(store, cores)
+        (batch,) = batches(store).values()
+        measured = batch.path(tables.ACTIVATIONS)
         with limited_to(cores), told("measuring the heads of the model"):
-            once(measured, activations.run, config, MODEL, "greedy", QUESTION_SET)
+            once(measured, activations.run, batch)
         with told("grading"):
-            grade(config, MODEL, "greedy", QUESTION_SET)
+            grade(batch)
         with told("testing each head against the model"):
-            write_controls(config, SWEEP)
+            write_controls(store, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))

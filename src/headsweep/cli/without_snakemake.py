@@ -5,26 +5,26 @@ Heavy modules are imported inside functions, because the command line imports th
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headsweep.config import Config
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.files.plain_files import expanded, read_plain
 from headsweep.telling import told
 
 if TYPE_CHECKING:
-    from headsweep.store.batches import PlannedBatch
+    from headsweep.config import Config
+    from headsweep.store.batches import Batch
     from headsweep.store.layout import Store
 
 _LOG = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def begun(config: Config, out: str | Path) -> Iterator[Config]:
-    """Enter the folder of results; yield the config resolved, checked, and written there.
+def begun(config: "Config", out: str | Path) -> Iterator["Store"]:
+    """Enter the folder of results; yield the store of the config, resolved, checked, written there.
 
     Its models are fetched and its questions drawn. If what follows fails, the config of a run that
     was there before is put back: that run is still whole.
@@ -36,7 +36,7 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     from headsweep.files.locks import Locks
     from headsweep.files.record import record_path
     from headsweep.files.safe_files import atomic
-    from headsweep.store.layout import write_config
+    from headsweep.store.layout import Store, write_config
     from headsweep.store.revisions import resolve
     from headsweep.workflow.preflight import check_devices, preflight
 
@@ -48,9 +48,9 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
             f"--out {out}: no such folder can be made ({error.strerror}); name another"
         ) from None
     with contextlib.chdir(folder):
-        config = resolve(config)
-        preflight(config)
-        check_devices(config)
+        store = Store(resolve(config))
+        preflight(store)
+        check_devices(store)
         locks = Locks(Path(paths.RUN_LOCK))
         if not locks.take(config.run):
             raise ConfigError(
@@ -58,14 +58,14 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
                 f"name another folder"
             )
         # A run that was here keeps its config until the models and questions of this one are there.
-        prepared(config)
+        prepared(store)
         file = Path(paths.CONFIG.format(run=config.run))
         beside = (file, Path(paths.MODEL_SECTIONS.format(run=config.run)), record_path(file))
         former = {file: read_plain(file) for file in beside if file.exists()}
-        write_config(config)
+        write_config(store)
         client.begin_run()
         try:
-            yield config
+            yield store
         except Exception:  # a run that is interrupted is meant to go on
             for file, content in former.items():
                 with atomic(file) as temporary:
@@ -76,8 +76,8 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
 
 
 def answer(
-    config: Config, cores: int | None = None, planned: "Sequence[PlannedBatch] | None" = None
-) -> "Store":
+    store: "Store", cores: int | None = None, planned: "Collection[Batch] | None" = None
+) -> None:
     """Run the workflow's jobs up to the answers of a resolved config, on all cores by default.
 
     How many answers are there is told at first, and at last, also if it is interrupted. Without
@@ -88,35 +88,34 @@ def answer(
     from headsweep.store.batches import batches
     from headsweep.store.hard_links import unlink_finished
 
-    store = prepared(config)
-    planned = planned or batches(config)
+    prepared(store)
+    planned = planned or batches(store).values()
     unanswered = [
         (batch, variant)
         for batch in planned
-        for variant, file in zip(batch.variants, store.answers(batch), strict=True)
+        for variant, file in zip(batch.variants, batch.answers, strict=True)
         if not _is_made(Path(file))
     ]
-    _tell_answers(config, planned)
+    _tell_answers(planned)
     try:
         usable = min(cores or host_cores(), host_cores())  # more would only take memory
         for batch, variant in unanswered:
-            client.run(config, batch.model, batch.decoding, batch.questions, variant, usable)
+            client.run(batch, variant, usable)
     finally:
         # Nothing here removes a job's output, as Snakemake may: one name of a table is enough.
         for batch in planned:
-            unlink_finished(config, **batch.names)
+            unlink_finished(batch)
         client.end_run()
         if unanswered:
-            _tell_answers(config, planned)
-    return store
+            _tell_answers(planned)
 
 
-def _tell_answers(config: Config, planned: "Sequence[PlannedBatch]") -> None:
+def _tell_answers(planned: "Collection[Batch]") -> None:
     """Say how many of the answers of each batch are there."""
     from headsweep.answers.work import Work
 
     for batch in planned:
-        work = Work(config, **batch.names)
+        work = Work(batch)
         lacking = sum(len(work.unanswered(variant)) for variant in work.lacking)
         total = len(work.wanted) * len(batch.variants)
         _LOG.info("%s: %d of %d answers are there", work.told, total - lacking, total)
@@ -140,23 +139,22 @@ def limited_to(cores: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def prepared(config: Config) -> "Store":
+def prepared(store: "Store") -> None:
     """Fetch the models of a resolved config and draw its questions, where the store lacks them."""
     from headsweep.answers import prepare
     from headsweep.config.titles import title
     from headsweep.files import tables
-    from headsweep.store.layout import Store, mark_version
+    from headsweep.store.layout import mark_version
 
+    config = store.config
     mark_version()
-    store = Store(config)
     for name in config.models:
         with told(f"making {title(config, 'models', name)} ready, once"):
-            once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
+            once(store.path(paths.MODEL, model=name), prepare.prepare_model, store, name)
     for name, questions in config.questions.items():
         with told(f"drawing questions from {questions.origin}"):
-            once(store.path(tables.SOURCE, source=name), prepare.store_split, config, name)
-            once(store.path(tables.QUESTIONS, questions=name), prepare.draw_questions, config, name)
-    return store
+            once(store.path(tables.SOURCE, source=name), prepare.store_split, store, name)
+            once(store.path(tables.QUESTIONS, questions=name), prepare.draw_questions, store, name)
 
 
 def once(path: Path, make: Callable[..., object], *arguments: object) -> None:
