@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from headsweep.store.layout import Store
+
 # Before any library reads them: no network, a GPU's kernels interpreted on the CPU, and no thread
 # pools larger than this machine's cores.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -83,7 +85,7 @@ def simulated(shared):
                 with chdir(folder):
                     simulation.fill(config)
                     simulation.write(config, figures=kind == "whole")
-                    write_report(config)
+                    write_report(Store(config))
                 finished.touch()
         return folder / "results" / config.run, config
 

@@ -82,7 +82,7 @@ def whole():
 def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
     store = Store(config)
     mark_version()
-    for number, batch in enumerate(batches(config)):
+    for number, batch in enumerate(batches(Store(config)).values()):
         _fill_batch(store, batch, np.random.default_rng(number), subjects, text)
     for name in config.selectors:
         _fill_selector(config, partial(store.path, selector=name), config.selectors[name])
@@ -206,7 +206,7 @@ def graded(z, names):
 
 
 def _fill_batch(store, batch, rng, subjects, text):
-    config, file = store.config, partial(store.path, **batch.names)
+    config, file = store.config, batch.path
     n = config.questions[batch.questions].n or 100
     samples = config.decodings[batch.decoding].samples
     names = [str(variant) for variant in batch.variants]
@@ -242,19 +242,19 @@ def _fill_batch(store, batch, rng, subjects, text):
 def write(config, *, figures=True):
     """Write what follows from a filled run: tables, what is held against papers, and figures."""
     for name in config.frontiers:
-        compare(config, name)
+        compare(Store(config), name)
     for sweep in config.sweeps:
-        jobs.write_tables(config, sweep, PUBLISHED)
-        jobs.write_controls(config, sweep)
+        jobs.write_tables(Store(config), sweep, PUBLISHED)
+        jobs.write_controls(Store(config), sweep)
     if config.compressions:
-        jobs.write_compression_tables(config, PUBLISHED)
-    jobs.write_audit(config, PUBLISHED)
-    jobs.write_claims(config, PUBLISHED)
+        jobs.write_compression_tables(Store(config), PUBLISHED)
+    jobs.write_audit(Store(config), PUBLISHED)
+    jobs.write_claims(Store(config), PUBLISHED)
     for kind in ("sweep", "selector", "compression") if figures else ():
         for name in getattr(config, f"{kind}s"):
-            draw.draw(config, kind, name)
+            draw.draw(Store(config), kind, name)
     if figures and config.sweeps:
-        draw.draw(config, "run")
+        draw.draw(Store(config), "run")
 
 
 def gaining(draw, questions, heads, changed, gain):

@@ -147,6 +147,34 @@ def test_no_functions_body_is_longer_than_a_screen():
     assert not longer
 
 
+DOORS = {
+    "cli/main": "check, plan",
+    "cli/store": "the configs of all runs here",
+    "cli/export": "export",
+    "cli/compare": "each of two runs",
+    "cli/peek": "peek",
+    "cli/peek_page": "peek --page, also the part of a run that is finished",
+    "cli/pilot": "pilot, also its few questions",
+    "cli/pilot_trial": "the process of a pilot",
+    "cli/without_snakemake": "sweep, map, try",
+    "results/run": "load, and what is made of a run's folder",
+    "workflow/session": "the Snakefile",
+    "store/layout": "the config of a run, which jobs and engines read",
+    "store/chosen_heads": "a config that is not whole yet",
+}
+"""Modules that make the store of a config, and for what. Others are given it, with the keys that it
+has made."""
+
+
+def test_stores_are_made_at_the_doors():
+    makers = set()
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Store":
+                makers.add(str(file.relative_to(SOURCE).with_suffix("")))
+    assert makers == DOORS.keys()
+
+
 def test_only_the_room_of_the_workflow_knows_snakemake():
     knowing = {
         room_of(file)

@@ -12,6 +12,7 @@ from headsweep.config.questions import MOST_SAMPLES
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.files.tables import ANSWERS, GRADED
 from headsweep.store.keys import key
+from headsweep.store.layout import Store
 from headsweep.store.map_scores import head_batches_elsewhere
 from headsweep.workflow.plan import describe
 
@@ -150,7 +151,7 @@ def test_a_split_of_a_file_is_real_only_where_a_column_names_it(columns, are_apa
     values = changed(VALUES, "questions", {"train": train, "test": test, "again": test | {"n": 5}})
     maps = {"seen": {"model": "big", "questions": "train", "sampling": ["T0.6"]}}
     found = parse(values | {"selectors": {}, "maps": maps})
-    assert [batch.questions for batch in head_batches_elsewhere(found, "seen")] == (
+    assert [batch.questions for batch in head_batches_elsewhere(Store(found), "seen")] == (
         ["test"] if are_apart else []
     )
     heads = {"sweeps/chosen": {**VALUES["sweeps"]["table"], "heads": {"map": "seen", "top": 1}}}
@@ -358,7 +359,7 @@ def numbers(values, where=""):
 def test_a_huge_number_ends_in_a_config_or_a_line(where, huge):
     signal.alarm(30)
     try:
-        describe(parse(changed(VALUES, where, huge)))
+        describe(Store(parse(changed(VALUES, where, huge))))
     except HeadsweepError as error:
         assert "\n" not in str(error)
     finally:

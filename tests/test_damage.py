@@ -41,8 +41,8 @@ def finished(tmp_path_factory):
         write_json(store.path(paths.CONFIG), config.model_dump(mode="json"))
         simulation.record()
         simulation.write(config, figures=False)
-        draw.draw(config, "sweep", "demo")
-        write_report(config)
+        draw.draw(Store(config), "sweep", "demo")
+        write_report(Store(config))
         yield config
 
 
@@ -58,7 +58,7 @@ def small():
 
 
 def page(config):
-    write_report(config)
+    write_report(Store(config))
 
 
 def again(config):
@@ -67,11 +67,11 @@ def again(config):
 
 
 def drawn(config):
-    draw.draw(config, "frontier", "math")
+    draw.draw(Store(config), "frontier", "math")
 
 
 def compressed(config):
-    read_results(config, "asdiv")
+    read_results(Store(config), "asdiv")
 
 
 def exported(config):
@@ -88,7 +88,7 @@ def run(read):
 
 READ = {
     f"{RUN}/controls/demo/heads.csv": [page, run(lambda found: found.heads())],
-    f"{RUN}/controls/demo/gains.csv": [page, lambda config: draw.draw(config, "run")],
+    f"{RUN}/controls/demo/gains.csv": [page, lambda config: draw.draw(Store(config), "run")],
     f"{RUN}/controls/demo/failures.csv": [page],
     f"{RUN}/controls/demo/placebos.csv": [page],
     f"{RUN}/tables/demo.csv": [page],
@@ -99,7 +99,9 @@ READ = {
     f"{RUN}/sprint/math/paired.csv": [page],
     f"{RUN}/sprint/math/choosing.csv": [page],
     f"{RUN}/sprint/math/pass_at_n.parquet": [page, run(lambda found: found.pass_at_n())],
-    f"{RUN}/sprint/math/points.parquet": [lambda config: draw.draw(config, "selector", "math")],
+    f"{RUN}/sprint/math/points.parquet": [
+        lambda config: draw.draw(Store(config), "selector", "math")
+    ],
     f"{RUN}/sprint/math/selector.safetensors": [run(lambda found: found.selector()), exported],
     f"{RUN}/frontier/math/curves.csv": [page, drawn],
     f"{RUN}/frontier/math/families.csv.run.json": [page],

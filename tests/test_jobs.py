@@ -53,15 +53,17 @@ KINDS |= {"grading": "Preset"}
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_a_jobs_function_takes_the_values_of_its_options(job):
-    config, *parameters = inspect.signature(job.function).parameters.values()
-    assert config.annotation == "Config"
+    first, *parameters = inspect.signature(job.function).parameters.values()
+    assert (first.name, first.annotation) == (("store", "Store"), ("batch", "Batch"))[job.of_batch]
     assert [parameter.name for parameter in parameters] == list(job.arguments)
+    keys = ["model", "decoding", "questions"] if job.of_batch else []
+    assert list(job.options) == [*keys, *job.arguments]
     for parameter in parameters:
         hint = getattr(parameter.annotation, "__name__", parameter.annotation)
         assert hint == KINDS.get(parameter.name, "str")
     if job.before_config:
         names = list(inspect.signature(job.before_config).parameters)
-        assert names == ["config", *job.arguments]
+        assert names == ["config", *(["batch"] if job.of_batch else []), *job.arguments]
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
@@ -70,7 +72,8 @@ def test_a_job_calls_one_function_with_all_it_is_given(job):
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(job.function))).body
     call = function.body[-1].value
     module, name = ast.unparse(call.func).split(".")
-    assert [ast.unparse(argument) for argument in call.args] == ["config", *job.arguments]
+    first = "batch" if job.of_batch else "store"
+    assert [ast.unparse(argument) for argument in call.args] == [first, *job.arguments]
     (imported,) = function.body[1].body
     assert imported.names[0].asname in (module, None)
     path = f"{imported.module}.{imported.names[0].name}"
@@ -89,7 +92,8 @@ def test_every_job_is_looked_at():
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("headsweep")
         for alias in node.names
     }
-    typing_only = {"config.Config", "config.Preset", "variants.Variant"}
+    typing_only = {"config.Preset", "variants.Variant", "files.paths.BatchKeys"}
+    typing_only |= {"store.batches.Batch", "store.layout.Store"}
     assert modules - typing_only <= {module for chain in MAY_IMPORT for module in chain}
 
 

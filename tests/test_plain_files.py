@@ -30,7 +30,7 @@ from headsweep.grading import foreign
 from headsweep.models.source import BUILTIN, fingerprint
 from headsweep.store import journal
 from headsweep.store.hard_links import link
-from headsweep.store.layout import write_config
+from headsweep.store.layout import Store, write_config
 
 FOLDER = Path("results/demo/logs")
 
@@ -79,7 +79,7 @@ WRITERS = {
     "a checkpoint": lambda folder: prepare._copy(BUILTIN["builtin:reasoner"], folder),
     "removal": remove_folder,
     "pruning": lambda folder: move_to_trash([folder / "file"]),
-    "a run's config": lambda folder: write_config(parse(VALUES | {"run": "demo"})),
+    "a run's config": lambda folder: write_config(Store(parse(VALUES | {"run": "demo"}))),
 }
 
 
@@ -249,7 +249,7 @@ def test_a_parquet_in_several_groups_is_read_whole(tmp_path):
 
 def test_the_config_of_a_run_is_json_all_the_same(outside):
     config = parse(VALUES)
-    write_config(config)
+    write_config(Store(config))
     file = Path("results") / config.run / "config.json"
     assert load(file) == config
     assert json.loads(file.read_text())["run"] == config.run

@@ -24,7 +24,7 @@ from headsweep.errors import ConfigError
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import write_json, write_table
 from headsweep.files.tables import ANSWERS, QUESTIONS
-from headsweep.store.batches import PlannedBatch, batches
+from headsweep.store.batches import Batch, batches
 from headsweep.store.layout import Store, mark_version
 from headsweep.store.revisions import resolve
 
@@ -136,11 +136,11 @@ def fill(
     store = Store(config)
     knowing = dict[str, dict[str, str]]()
     for name in config.models:  # else making them would have the answers made again
-        prepare.prepare_model(config, name)
+        prepare.prepare_model(store, name)
     for name in config.questions:
-        prepare.store_split(config, name)
-        prepare.draw_questions(config, name)
-    planted = [batch for batch in batches(config) if batch.model in config.selectors]
+        prepare.store_split(store, name)
+        prepare.draw_questions(store, name)
+    planted = [batch for batch in batches(store).values() if batch.model in config.selectors]
     for batch in planted:
         questions = store.read(QUESTIONS, questions=batch.questions)
         subject_of = questions["subject"].tolist()
@@ -151,13 +151,13 @@ def fill(
             knowing[batch.model] = dict(zip(subjects, map(str, chosen), strict=True))
         its_heads = knowing.get(batch.model, {})
         knows = {subject: heads.index(head) for subject, head in its_heads.items()}
-        _write(store, batch, questions, experts(draw, subject_of, len(heads), knows))
+        _write(batch, questions, experts(draw, subject_of, len(heads), knows))
     return knowing
 
 
-def _write(store: Store, batch: PlannedBatch, questions: pd.DataFrame, outcomes: Outcomes) -> None:
+def _write(batch: Batch, questions: pd.DataFrame, outcomes: Outcomes) -> None:
     """Write texts that are right, the worked solutions, or wrong, as the outcomes say."""
-    for file, right in zip(store.answers(batch), outcomes.T, strict=True):
+    for file, right in zip(batch.answers, outcomes.T, strict=True):
         stopwatch = Stopwatch()
         texts = questions["solution"].where(right, _WRONG)
         table = pd.DataFrame({"question_id": questions["question_id"], "sample": 0, "text": texts})

@@ -154,6 +154,7 @@ def add_command(
     epilog: str | None = None,
     options: Sequence[str] = (),
     without: Sequence[str] = (),
+    fields: type | None = None,
     values: Mapping[str, str] | None = None,
 ) -> argparse.ArgumentParser:
     """Add a command that calls a function, or `handler` with the function's parameters.
@@ -162,18 +163,24 @@ def add_command(
     `options`, those after it options; the command is `without` some. Types decide how arguments are
     read (whole numbers are positive). The docstring's first line describes the command, its
     ``Args:`` the arguments, its ``Examples:``, which the epilog follows, how it is called. The
-    `values` stand in place of their names in braces.
+    `values` stand in place of their names in braces. A function that ends in ``**`` takes the
+    `fields` of a dataclass: they are options that the dataclass describes.
     """
     about, _, rest = (inspect.getdoc(function) or "").partition("\n")
     for name_in_braces, value in (values or {}).items():
         rest = rest.replace(f"{{{name_in_braces}}}", value)
-    texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
+    parameters = {**inspect.signature(function).parameters}
+    texts = _arguments_in(rest)
+    if fields is not None:
+        further = inspect.signature(fields).parameters
+        parameters |= {name: further[name] for name in further if name not in parameters}
+        texts = {**_arguments_in(inspect.getdoc(fields) or ""), **texts}
     if examples := re.search(r"^Examples:\n((?: {4}.*\n?)+)", rest, re.MULTILINE):
         called = examples[1].replace("\n    ", "\n  ").rstrip()
         epilog = "\n\n".join(filter(None, (f"examples:\n  {called.lstrip()}", epilog)))
     command = commands.add_parser(name, description=about, epilog=epilog)
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in without:
+    for parameter in parameters.values():
+        if parameter.name in without or parameter.kind is parameter.VAR_KEYWORD:
             continue
         required = parameter.default is parameter.empty
         keys = reading(parameter.annotation)
@@ -193,6 +200,11 @@ def add_command(
             command.add_argument(parameter.name, **keys)
     command.set_defaults(handler=handler or function)
     return command
+
+
+def _arguments_in(docstring: str) -> dict[str, str]:
+    """Return what a docstring says of each argument."""
+    return dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", docstring, re.MULTILINE))
 
 
 def listed(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> str:

@@ -148,12 +148,12 @@ def test_generated_problems_whose_parts_stay_empty_are_refused_by_name(tmp_path,
     )
     refused = r"^problems\.few: protocol random leaves the dev part of 5 problems empty"
     with pytest.raises(BenchmarkError, match=refused):
-        source.check_generated(config)
+        source.check_generated(Store(config))
     file = Store(config).path(PROBLEMS, data="few")
     with pytest.raises(BenchmarkError, match=refused):
-        source.read_data(config, file.stem)
+        source.read_data(Store(config), file.stem)
     write_table(file, source.table(source.Parts(generate(5, seed=0), [], [])), PROBLEMS)
-    source.check_generated(config)  # an archived store has them already
+    source.check_generated(Store(config))  # an archived store has them already
 
 
 def test_generated_problems_are_right_varied_and_stable():

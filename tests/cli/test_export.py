@@ -15,6 +15,7 @@ from headsweep.files import paths
 from headsweep.files.record import RECORD, Stopwatch, checked_file, write_record
 from headsweep.files.safe_files import read_table, write_json
 from headsweep.files.tables import QUESTIONS
+from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
 
 
@@ -67,7 +68,9 @@ def test_tables_of_names_with_hyphens_are_told_apart():
     questions = {
         name: {"benchmark": "generated_math", "split": "test", "n": 3} for name in ("c", "b-c")
     }
-    tables = tool._tables(parse({"run": "mine", "embedders": embedders, "questions": questions}))
+    tables = tool._tables(
+        Store(parse({"run": "mine", "embedders": embedders, "questions": questions}))
+    )
     assert sum(name.startswith("embeddings-") for name in tables) == 4
 
 

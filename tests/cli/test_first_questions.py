@@ -2,20 +2,23 @@
 
 import re
 import shlex
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
+from headsweep.benchmarks.draws import draw
 from headsweep.benchmarks.generated import generate
 from headsweep.cli import main as cli
+from headsweep.cli.asked import Asked
 from headsweep.cli.first_questions import choose_grader, choose_limit
+from headsweep.cli.own_prompt import source_of
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError
 from headsweep.files.record import read_record
 from headsweep.files.tables import ANSWERS
 from headsweep.results.run import Run
 from headsweep.store.batches import batches
-from headsweep.store.layout import Store
 
 ROWS = 13
 LIMIT = 60
@@ -53,8 +56,8 @@ def test_the_sweep_that_try_proposes_takes_its_answers_over(tried, monkeypatch, 
     assert words[words.index("--grader") + 1] == "numeric"
     given(words, capsys)
     run = Run("headsweep-sweep/results/sweep")
-    (batch,) = batches(run.config)
-    file = run.root / Store(run.config).path(ANSWERS, variant="base", **batch.names)
+    (batch,) = batches(run.store).values()
+    file = run.root / batch.path(ANSWERS, variant="base")
     record = read_record(file)
     assert (record["answers"], record["reused"]) == (ROWS, 10)
     assert len(run.heads()) == 5
@@ -142,10 +145,6 @@ stop: ["\\nQ:"]
 
 
 def test_a_prompt_file_shows_rows_that_are_not_asked(tmp_path):
-    from headsweep.benchmarks.draws import draw
-    from headsweep.cli.own_prompt import described_prompt, source_of
-    from headsweep.cli.without_snakemake import described_questions
-
     rows = pd.DataFrame(
         {
             "q": [f"{n} and {n}?" for n in range(6)],
@@ -156,10 +155,18 @@ def test_a_prompt_file_shows_rows_that_are_not_asked(tmp_path):
     rows.to_csv(tmp_path / "mine.csv", index=False)
     (tmp_path / "prompt.yaml").write_text(PROMPT)
     columns = {"question": "q", "answer": "a", "solution": "how"}
-    options = {"split": "test", "columns": columns, "examples": [4, 1]}
-    questions = described_questions(str(tmp_path / "mine.csv"), n=3, **options)
-    prompt = described_prompt(questions, tmp_path / "prompt.yaml", [4, 1])
+    asked = Asked(
+        model="a model",
+        benchmark=tmp_path / "mine.csv",
+        n=3,
+        columns=columns,
+        prompt_file=tmp_path / "prompt.yaml",
+        examples=[4, 1],
+        max_new_tokens=44,
+    )
+    questions, prompt = asked.questions, asked.greedy()
     assert prompt == {
+        "max_new_tokens": 44,
         "template": "Solve these.\nQ: 4 and 4?\nA: 4+4=8. So 8.\n\nQ: 1 and 1?\n"
         "A: 1+1=2. So 2.\n\nQ: {question}\nA:",
         "stop": ["\nQ:"],
@@ -177,22 +184,20 @@ def test_a_prompt_file_shows_rows_that_are_not_asked(tmp_path):
     assert every["source_row"].tolist() == [0, 2, 3, 5]
     assert {*drawn["source_row"]} <= {*every["source_row"]}
     with pytest.raises(HeadsweepError, match=r"no row 9; rows are numbered from 0 to 5"):
-        described_prompt(questions, tmp_path / "prompt.yaml", [9])
+        replace(asked, examples=[9]).greedy()
     with pytest.raises(HeadsweepError, match="row 000005 has no solution"):
-        described_prompt(questions, tmp_path / "prompt.yaml", [5])
+        replace(asked, examples=[5]).greedy()
     with pytest.raises(HeadsweepError, match="go together"):
-        described_prompt(questions, tmp_path / "prompt.yaml", None)
+        replace(asked, examples=None).greedy()
     with pytest.raises(HeadsweepError, match="give --prompt-file too"):
-        described_prompt(questions, None, [1])
+        replace(asked, prompt_file=None).greedy()
 
 
 def test_a_benchmark_by_name_is_read_from_a_file(tmp_path):
-    from headsweep.cli.own_prompt import source_of
-    from headsweep.cli.without_snakemake import described_questions
-
     file = tmp_path / "part.jsonl"
     file.write_text('{"question": "1+2?", "answer": "It is 3.\\n#### 3"}\n')
-    source = source_of(described_questions("gsm8k", split="train", file=file))
+    asked = Asked(model="a model", benchmark="gsm8k", split="train", file=file)
+    source = source_of(asked.questions)
     assert source[["answer", "solution"]].to_numpy().tolist() == [["3", "It is 3."]]
     with pytest.raises(HeadsweepError, match="give your own table as the benchmark itself"):
-        described_questions("mine.csv", split="train", file=file)
+        _ = replace(asked, benchmark="mine.csv").questions

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from batch_of import batch_of
 from headsweep.answers import prepare, worker
 from headsweep.answers.work import Work
 from headsweep.cli import main as cli
@@ -55,8 +56,8 @@ def answers(tmp_path_factory):
     with chdir(tmp_path_factory.mktemp("whole")):
         prepared(CONFIG)
         config = resolve(parse(CONFIG))
-        work = Work(config, *BATCH)
-        loaded = worker.load(config.models["tiny"], work.keys["model"], "cpu")
+        work = Work(batch_of(config, *BATCH))
+        loaded = worker.load(config.models["tiny"], work.batch.keys.model, "cpu")
         requests = [(each, key) for each in work.batch.variants for key in work.unanswered(each)]
         by_variant = {}
         for variant, answer in worker.Worker(loaded, 16).run(work.unit(requests, {})):
@@ -68,9 +69,9 @@ def answers(tmp_path_factory):
 def prepared(values):
     mark_version()
     config = save(values)
-    prepare.prepare_model(config, "tiny")
-    prepare.store_split(config, "test")
-    prepare.draw_questions(config, "test")
+    prepare.prepare_model(Store(config), "tiny")
+    prepare.store_split(Store(config), "test")
+    prepare.draw_questions(Store(config), "test")
     return config
 
 
@@ -79,7 +80,7 @@ def interrupted(answers, tmp_path, monkeypatch):
     """A run whose engine died: a head finished, two under way, one not begun."""
     monkeypatch.chdir(tmp_path)
     config = prepared(CONFIG)
-    work, (by_variant, questions) = Work(config, *BATCH), answers
+    work, (by_variant, questions) = Work(batch_of(config, *BATCH)), answers
     ids = questions["question_id"].tolist()
     for variant in (BASE, FINISHED):
         finish(work, variant, by_variant)
@@ -181,7 +182,7 @@ def test_each_table_is_of_the_questions_that_all_of_its_heads_have_answered(
 
 
 def test_it_changes_nothing_and_waits_for_no_lock(interrupted, capsys):
-    work, locks = Work(interrupted, *BATCH), Locks(Path(paths.STORE_LOCKS))
+    work, locks = Work(batch_of(interrupted, *BATCH)), Locks(Path(paths.STORE_LOCKS))
     assert all(locks.take(work.lock(variant)) for variant in work.batch.variants)
     before = snapshot(Path())
     peek(capsys)
@@ -191,7 +192,7 @@ def test_it_changes_nothing_and_waits_for_no_lock(interrupted, capsys):
 def test_heads_are_sorted_by_gain_and_the_finished_ones_stay_apart(interrupted, answers, capsys):
     """A head that begins costs no other a line. Each sweep is graded by its own rules."""
     by_variant, questions = answers
-    work, gold = Work(interrupted, *BATCH), questions.set_index("question_id")["answer"]
+    work, gold = Work(batch_of(interrupted, *BATCH)), questions.set_index("question_id")["answer"]
     # The authors take the first box, others the last.
     first_right = "\\boxed{{{gold}}} or \\boxed{{no}}"
     texts = {FINISHED: first_right, FIRST: "", SECOND: "so \\boxed{{{gold}}}"}
@@ -218,7 +219,7 @@ def test_heads_are_sorted_by_gain_and_the_finished_ones_stay_apart(interrupted, 
 def test_a_table_that_takes_its_journal_s_place_meanwhile_is_seen(
     interrupted, answers, capsys, monkeypatch
 ):
-    work, read = Work(interrupted, *BATCH), journal.read
+    work, read = Work(batch_of(interrupted, *BATCH)), journal.read
     finish(work, FIRST, answers[0])
     table = work.output(FIRST)
     table.rename("aside")
@@ -235,7 +236,7 @@ def test_a_table_that_takes_its_journal_s_place_meanwhile_is_seen(
 
 
 def test_a_table_that_snakemake_has_removed_for_the_time_of_a_run_counts(interrupted, capsys):
-    Work(interrupted, *BATCH).output(FINISHED).unlink()
+    Work(batch_of(interrupted, *BATCH)).output(FINISHED).unlink()
     assert str(FINISHED) in rows_of(peek(capsys), "math", "finished")[0]
 
 
@@ -262,7 +263,7 @@ def test_without_a_run_they_are_listed_and_the_only_unfinished_one_is_looked_at(
     assert re.search(r"^mini +0 of 0 +no report yet$", listed, re.MULTILINE)
     assert sweeps.startswith("run 'other' in results/other: ")
     assert "run 'mini' has no sweeps" in peek(capsys, "mini", status=2)
-    work = Work(interrupted, *BATCH)
+    work = Work(batch_of(interrupted, *BATCH))
     for variant in (FIRST, SECOND, NOT_BEGUN):
         journal.remove(work.journal(variant))
         finish(work, variant, answers[0])
@@ -280,7 +281,7 @@ def test_without_a_run_it_says_so_and_before_the_first_answer_too(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     assert f"no run is in {tmp_path}/results; name" in peek(capsys, status=2)
     assert "'nine' is not a run" in peek(capsys, "nine", status=2)
-    work = Work(prepared({**CONFIG, "sweeps": {"math": SWEEP}}), *BATCH)
+    work = Work(batch_of(prepared({**CONFIG, "sweeps": {"math": SWEEP}}), *BATCH))
     said = peek(capsys)
     assert "0 of 4 heads have begun, 0 of 55 answers (0.0%)" in said
     assert "gain, from, to" not in said  # there is no table
@@ -295,7 +296,7 @@ def test_without_a_run_it_says_so_and_before_the_first_answer_too(tmp_path, monk
 
 
 def test_a_damaged_table_is_named(interrupted, capsys):
-    file = Work(interrupted, *BATCH).output(FINISHED)
+    file = Work(batch_of(interrupted, *BATCH)).output(FINISHED)
     content = bytearray(file.read_bytes())
     content[300] ^= 1
     file.write_bytes(content)

@@ -1,5 +1,6 @@
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from headsweep.cli.pilot_trial import Trial
 from headsweep.config import parse
 from headsweep.errors import EngineError
 from headsweep.store.batches import batches
-from headsweep.store.layout import check_version
+from headsweep.store.layout import Store, check_version
 from headsweep.workflow import preflight
 from headsweep.workflow.detectable_gain import Rates
 from mini import REASONER
@@ -88,10 +89,10 @@ def test_the_whole_is_extrapolated_by_answers_of_the_base_and_of_heads():
         "frontiers": {"mine": frontier},
     }
     whole = parse(values)
-    batch = pilot.piloted_batches(whole)["tiny"]
+    batch = pilot.piloted_batches(Store(whole))["tiny"]
     seconds = 7.5  # of the start, once
     kinds = set()
-    for planned in batches(whole):
+    for planned in batches(Store(whole)).values():
         n = {"test": 60, "train": 11}[planned.questions]
         for variant in planned.variants:
             kinds.add(variant.kind)
@@ -100,18 +101,18 @@ def test_the_whole_is_extrapolated_by_answers_of_the_base_and_of_heads():
             else:
                 seconds += n * (0.25 if variant.kind in ("head", "skip") else 2.0)
     assert kinds >= {"head", "skip", "weights"}
-    found = pilot._hours(whole, batch, of_pilot(2.0, 0.25))
+    found = pilot._hours(batch, of_pilot(2.0, 0.25))
     assert found == pytest.approx(seconds / 3600)
 
 
 def test_a_map_takes_as_much_longer_than_planned_as_the_answers(monkeypatch):
     plain = parse(VALUES)
     whole = parse({**VALUES, "maps": {"math": {"model": "tiny", "questions": "test"}}})
-    batch = pilot.piloted_batches(whole)["tiny"]
+    batch = pilot.piloted_batches(Store(whole))["tiny"]
     monkeypatch.setattr(pilot, "generation_seconds", lambda *_: 40.0)
     monkeypatch.setattr(pilot, "map_seconds", lambda *_: 10.0)
     trial = of_pilot(2.0, 0.25)._replace(start=0.0)
-    hours = [pilot._hours(each, batch, trial) for each in (plain, whole)]
+    hours = [pilot._hours(replace(batch, store=Store(each)), trial) for each in (plain, whole)]
     assert hours[1] == pytest.approx(hours[0] * (1 + 10 / 40))
 
 
@@ -152,7 +153,7 @@ def test_on_a_gpu_the_pilot_says_what_works_and_is_faster(
     tried = []
 
     def attempt(little, _):
-        backend = little.models["tiny"].backend
+        backend = little.config.models["tiny"].backend
         tried.append(backend)
         if backend not in seconds:
             raise EngineError(f"{backend}: CUDA is too old")
@@ -175,7 +176,7 @@ def test_what_the_config_states_is_the_only_one_tried(config, gpu, monkeypatch):
     tried = []
 
     def attempt(little, _):
-        tried.append(little.models["tiny"].backend)
+        tried.append(little.config.models["tiny"].backend)
         return of_pilot(1.0, 1.0)
 
     monkeypatch.setattr(pilot, "attempt", attempt)
@@ -189,7 +190,7 @@ def test_what_the_config_states_is_the_only_one_tried(config, gpu, monkeypatch):
 
 def test_where_nothing_answers_the_pilot_says_why(config, gpu, monkeypatch, capsys):
     def attempt(little, _):
-        raise EngineError(f"{little.models['tiny'].backend}: no kernel image")
+        raise EngineError(f"{little.config.models['tiny'].backend}: no kernel image")
 
     monkeypatch.setattr(pilot, "attempt", attempt)
     values = {**VALUES, "models": {"tiny": {**REASONER, "device": "auto"}}}
@@ -212,11 +213,11 @@ def test_heads_of_the_model_stand_for_families_without_any():
     config = parse(
         {**VALUES, "questions": questions, "sweeps": {}, "frontiers": {"families": frontier}}
     )
-    batch = pilot.piloted_batches(config)["tiny"]
+    batch = pilot.piloted_batches(Store(config))["tiny"]
     assert not [variant for variant in batch.variants if variant.kind == "head"]
-    graded_otherwise = config.model_copy(update={"grading": "authors"})
-    assert pilot.little_config(graded_otherwise, batch).grading == "authors"
-    (little,) = batches(pilot.little_config(config, batch))
+    graded_otherwise = Store(config.model_copy(update={"grading": "authors"}))
+    assert pilot.little_config(replace(batch, store=graded_otherwise)).grading == "authors"
+    (little,) = batches(Store(pilot.little_config(batch))).values()
     assert [str(variant) for variant in little.variants] == ["base", "L00H00", "L05H03"]
 
 
@@ -228,7 +229,7 @@ def test_a_pilot_asks_no_more_questions_than_a_file_has_and_draws_them_without_c
     for drawn, count in (({}, 12), (clustered, 11)):
         values = {"questions": {"test": mine | drawn}, "embedders": {"phi": {"model": "tiny"}}}
         config = parse(VALUES | values)
-        little = pilot.little_config(config, pilot.piloted_batches(config)["tiny"])
+        little = pilot.little_config(pilot.piloted_batches(Store(config))["tiny"])
         asked = parse(little.model_dump(mode="json")).questions["test"]
         assert (asked.n, asked.sampling, asked.embedder) == (count, "first", None)
 
@@ -236,7 +237,7 @@ def test_a_pilot_asks_no_more_questions_than_a_file_has_and_draws_them_without_c
 def test_a_pilot_asks_of_every_stratum_where_the_config_does():
     drawn = {"benchmark": "math500", "split": "test", "n": 60, "sampling": "stratified"}
     config = parse(VALUES | {"questions": {"test": drawn}})
-    little = pilot.little_config(config, pilot.piloted_batches(config)["tiny"])
+    little = pilot.little_config(pilot.piloted_batches(Store(config))["tiny"])
     assert (little.questions["test"].n, little.questions["test"].sampling) == (20, "stratified")
 
 

@@ -15,7 +15,7 @@ from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.files.safe_files import atomic, write_table
 from headsweep.files.tables import ANSWERS, OUTCOMES
-from headsweep.store.batches import arm_files, arms
+from headsweep.store.batches import Batch, arm_files, arms
 from headsweep.store.keys import split_key
 from headsweep.store.layout import Store, check_version, mark_version
 from headsweep.store.revisions import resolve
@@ -54,7 +54,7 @@ def save(saved):
 
 def make(made):
     """Write every file that a config may make in the store, with its record; return them."""
-    files = [file for file in files_of(made) if ".journal" not in file.parts]
+    files = [file for file in files_of(Store(made)) if ".journal" not in file.parts]
     files += [Store(made).path(paths.CHECKPOINT, model=n) / "a.safetensors" for n in made.models]
     records = []
     for arm in arms(made, "words"):
@@ -78,12 +78,12 @@ def test_what_no_config_asks_for_is_removed_and_nothing_else(capsys):
     long, short = config(), config(**SHORT)
     needed = make(short)
     everything = make(long) | needed
-    held = contents({"short": short})
+    held = contents({"short": Store(short)})
     assert {*chain(*held.values())} == everything == there()
     assert {*chain(*(held[each] for each in held if each.needed_by == ("short",)))} == needed
     # Unfinished work stays with what it is for, and what is of no known form stays.
     arm = arms(short, "words")[1]
-    needed |= {write(file) for file in files_of(short) if ".jsonl" in file.name}
+    needed |= {write(file) for file in files_of(Store(short)) if ".jsonl" in file.name}
     alien = {write(Path(arm.file(paths.TEACHER_JOURNAL, 9)))}
     for seed, own in ((4, needed), (9, alien)):
         own.add(write(Path(arm.file(paths.COMPRESSION_JOURNAL, seed)) / "rounds.safetensors"))
@@ -119,13 +119,13 @@ def test_answers_stay_that_a_known_config_could_take_over():
     """As where a question set is enlarged: its old draw's answers are good for the new one."""
     small, large = config(), config(questions=changed(VALUES["questions"], "train/n", 70))
     save(large)
-    keys = Store(small).keys(model="big", decoding="greedy", questions="train")
+    batch = Batch(Store(small), "big", "greedy", "train")
     split = split_key(large, "train")
     tables = {}
     for variant, of_split in (("base", split), ("L10H03", split), ("L10H05", "another-0")):
-        tables[variant] = Path(ANSWERS.path.format(variant=variant, **keys))
+        tables[variant] = batch.path(ANSWERS, variant=variant)
         write_table(tables[variant], ANSWERS.schema.empty_table(), ANSWERS, {"split": of_split})
-    assert Store(large).key("questions", "train") not in keys.values()
+    assert Store(large).key("questions", "train") not in batch.keys
     assert run("--prune", "--yes") == 0
     assert {name for name, file in tables.items() if file.exists()} == {"base", "L10H03"}
 
@@ -187,7 +187,7 @@ def test_equal_arms_of_two_compressions_are_needed_with_all_their_seeds():
     made = config(compressions=both)
     needed = {file for name, _ in SEEDS for file in arm_files(made, name)}
     needed |= {file for name, _ in SEEDS for file in arm_files(made, name, paths.TEACHER)}
-    assert needed < set(map(str, files_of(made)))
+    assert needed < set(map(str, files_of(Store(made))))
     assert len(needed) == 5 * (4 + 1)  # seeds; arms, and the solver that they start from
 
 

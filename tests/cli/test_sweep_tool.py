@@ -17,7 +17,7 @@ import headsweep
 from headsweep.answers import client, prepare
 from headsweep.cli import commands
 from headsweep.cli import main as cli
-from headsweep.cli.without_snakemake import described_questions
+from headsweep.cli.asked import Asked
 from headsweep.config import SYSTEM_PROMPT
 from headsweep.errors import ConfigError, EngineError
 from headsweep.files.record import record_path
@@ -92,7 +92,7 @@ def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept):
 def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
     folder, commands = swept
     asked, answer = [], client.run
-    monkeypatch.setattr(client, "run", lambda *names: (asked.append(str(names[4])), answer(*names)))
+    monkeypatch.setattr(client, "run", lambda *given: (asked.append(str(given[1])), answer(*given)))
     assert cli.main([*commands, "--heads", "2,3,5", "--out", str(folder / "out")]) == 0
     assert asked == ["L01H03"]
     printed = capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_an_answer_whose_table_was_removed_is_given_again(swept, monkeypatch):
     (table,) = (folder / "out/results/store").glob("model-*/*/*/L01H05.parquet")
     table.unlink()
     asked, answer = [], client.run
-    monkeypatch.setattr(client, "run", lambda *names: (asked.append(str(names[4])), answer(*names)))
+    monkeypatch.setattr(client, "run", lambda *given: (asked.append(str(given[1])), answer(*given)))
     for _ in range(2):
         assert cli.main([*commands, "--heads", "2,3,5", "--out", str(folder / "out")]) == 0
     assert asked == ["L01H05"]
@@ -145,15 +145,19 @@ def test_a_model_of_unequal_layers_is_swept_whole(swept, tmp_path, capsys):
     assert [str(head) for head in again.removed] == lowest
 
 
+def questions_of(benchmark, **options):
+    return Asked(model="a model", benchmark=benchmark, **options).questions
+
+
 def test_a_local_file_of_another_kind_is_no_dataset_of_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = described_questions("data/mine.parquet", split="test")
+    found = questions_of("data/mine.parquet")
     assert found["dataset"] == "data/mine.parquet"
     Path("data").mkdir()
     for name in ("mine.parquet", "mine.json", "mine.CSV"):
         Path("data", name).touch()
         with pytest.raises(ConfigError, match=rf"'data/{name}' .*; files end in \.csv or \.jsonl"):
-            described_questions(f"data/{name}", split="test")
+            questions_of(f"data/{name}")
 
 
 @pytest.mark.parametrize(
@@ -176,8 +180,8 @@ def test_what_is_asked_is_refused_before_a_model_is_looked_for(words, message, c
 
 
 def test_no_question_is_not_taken_for_all_of_them():
-    assert described_questions("math500", split="test", n=0)["n"] == 0
-    assert "n" not in described_questions("math500", split="test")
+    assert questions_of("math500", n=0)["n"] == 0
+    assert "n" not in questions_of("math500")
 
 
 def test_a_home_folder_is_written_out_in_the_command_that_goes_on(monkeypatch):

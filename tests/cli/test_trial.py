@@ -41,8 +41,8 @@ def little(tmp_path, monkeypatch):
     def made(**model):
         values = {**VALUES, "models": {"tiny": {**REASONER, **model}}}
         whole = resolve(parse(values))
-        found = pilot.little_config(whole, batches(whole)[0])
-        prepared(found)
+        found = pilot.little_config(next(iter(batches(Store(whole)).values())))
+        prepared(Store(found))
         return found
 
     return made
@@ -53,8 +53,8 @@ def test_a_trial_has_the_answers_of_all_variants_and_checks_itself_in_half_preci
     workers, little
 ):
     config = little(dtype="bfloat16", batch_size=5)
-    (batch,) = batches(config)
-    found = trials.measure(config, workers, time.time())
+    (batch,) = batches(Store(config)).values()
+    found = trials.measure(Store(config), workers, time.time())
     assert found.facts["check"]["audited"] >= 4
     assert (found.facts["path"], found.facts["batch_size"]) == ("dense", 5)
     assert list(found.answers) == list(map(str, batch.variants))
@@ -63,7 +63,9 @@ def test_a_trial_has_the_answers_of_all_variants_and_checks_itself_in_half_preci
         assert sorted(row["question_id"] for row in rows) == sorted(asked)
         assert all(0 < len(row["token_ids"]) <= 30 for row in rows)
     assert found.base > 0 and found.head > 0 and found.start > 0
-    assert "check" not in trials.measure(little(batch_size=3), 1, time.time()).facts  # float32
+    assert (
+        "check" not in trials.measure(Store(little(batch_size=3)), 1, time.time()).facts
+    )  # float32
 
 
 def test_answers_of_the_base_and_of_heads_are_timed_apart_without_start_or_check(
@@ -86,7 +88,7 @@ def test_answers_of_the_base_and_of_heads_are_timed_apart_without_start_or_check
 
     monkeypatch.setattr(trials._Asked, "engine", lambda *_, **__: Timed())
     monkeypatch.setattr(trials.time, "perf_counter", lambda: clock[0])
-    found = trials.measure(little(), 1, time.time())
+    found = trials.measure(Store(little()), 1, time.time())
     assert (found.base, found.head) == pytest.approx((3.0, 0.5))
 
 
@@ -99,10 +101,10 @@ def test_a_worker_that_dies_is_told_and_one_that_cannot_answer_says_why(little, 
         with monkeypatch.context() as patch:
             patch.setattr(trials._Asked, "answer", refused)
             with pytest.raises(ModelError, match=r"^the model's logits are not finite$"):
-                trials.measure(config, workers, time.time())
+                trials.measure(Store(config), workers, time.time())
     monkeypatch.setattr(trials._Asked, "answer", lambda *_: os._exit(9))
     with pytest.raises(EngineError, match="a worker has died, perhaps for lack of memory"):
-        trials.measure(config, 2, time.time())
+        trials.measure(Store(config), 2, time.time())
 
 
 def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(little, monkeypatch):
@@ -111,12 +113,12 @@ def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(li
     with pytest.raises(
         EngineError, match=r"the self-check has failed, and .* slowly: dense to mod"
     ):
-        trials.measure(half, 1, time.time())
+        trials.measure(Store(half), 1, time.time())
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     with pytest.raises(EngineError, match=r"^headsweep: .*questions.*missing"):
         Path(Store(half).path(QUESTIONS, questions="test")).unlink()
-        trials.attempt(half, 1)
+        trials.attempt(Store(half), 1)
     (Path("sitecustomize.py")).write_text("import os\nos._exit(9)\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path.cwd()), *sys.path]))
     with pytest.raises(EngineError, match=r"^headsweep: it ended with status 9"):
-        trials.attempt(half, 1)
+        trials.attempt(Store(half), 1)

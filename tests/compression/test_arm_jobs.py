@@ -58,23 +58,23 @@ def done(tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("jobs"))
         prepare_decoder()
         for arm in arms(CONFIG, "own"):
-            arm_jobs.compress_arm(CONFIG, **arm.wildcards, seed=SEED)
-        arm_jobs.quantise(CONFIG, **FULL.wildcards, seed=SEED)
-        jobs.gather(CONFIG, "own")
-        arm_measurements.measure(CONFIG, "own")
+            arm_jobs.compress_arm(Store(CONFIG), **arm.wildcards, seed=SEED)
+        arm_jobs.quantise(Store(CONFIG), **FULL.wildcards, seed=SEED)
+        jobs.gather(Store(CONFIG), "own")
+        arm_measurements.measure(Store(CONFIG), "own")
         yield
 
 
 def prepare_decoder():
     """Write down what it would know after years; the first two heads make no difference."""
     save_decoder(Path("decoder"))
-    prepare.prepare_model(CONFIG, "decoder")
+    prepare.prepare_model(Store(CONFIG), "decoder")
     for name in CONFIG.questions:
-        prepare.store_split(CONFIG, name)
-        prepare.draw_questions(CONFIG, name)
+        prepare.store_split(Store(CONFIG), name)
+        prepare.draw_questions(Store(CONFIG), name)
     questions = read_table(Store(CONFIG).path(QUESTIONS, questions="train"), QUESTIONS)
-    batch = FULL.answered(CONFIG)
-    for variant, output in zip(batch.variants, Store(CONFIG).answers(batch), strict=True):
+    batch = FULL.answered(Store(CONFIG))
+    for variant, output in zip(batch.variants, batch.answers, strict=True):
         wrong = str(variant) not in ("base", "L00H01", "L00H00")
         table = questions[["question_id"]].assign(
             sample=0,
@@ -144,7 +144,7 @@ def test_a_test_question_too_long_for_the_model_is_refused_before_the_first_step
     )
     named = ", ".join(questions["question_id"][5:])
     with pytest.raises(ModelError, match=f"prompts of 2 questions have .* or more, .*: {named};"):
-        arm_jobs.compress_arm(CONFIG, **FULL.wildcards, seed=SEED)
+        arm_jobs.compress_arm(Store(CONFIG), **FULL.wildcards, seed=SEED)
 
 
 SOLVED = parse(
@@ -166,20 +166,20 @@ def test_a_test_problem_too_long_for_a_solver_is_refused_before_its_training(mon
     monkeypatch.setattr(arm_jobs, "read_parts", lambda _: parts._replace(test=[*parts.test, *long]))
     ((solver, data),) = solvers(SOLVED)
     with pytest.raises(BenchmarkError, match=rf"^2 problems .*{long[0].problem_id}: 20.. tokens"):
-        arm_jobs.train_teacher(SOLVED, solver, data, SEED)
+        arm_jobs.train_teacher(Store(SOLVED), solver, data, SEED)
 
 
 def learner():
-    return arm_jobs.learner_of(CONFIG, FULL, SEED)
+    return arm_jobs.learner_of(Store(CONFIG), FULL, SEED)
 
 
 READ = {
-    paths.HISTORY: [learner, lambda: jobs.gather(CONFIG, "own")],
-    OUTCOMES.path: [lambda: jobs.gather(CONFIG, "own")],
+    paths.HISTORY: [learner, lambda: jobs.gather(Store(CONFIG), "own")],
+    OUTCOMES.path: [lambda: jobs.gather(Store(CONFIG), "own")],
     f"{paths.COMPRESSED}/model.safetensors": [learner],
     f"{paths.COMPRESSED}/config.json": [learner],
     f"{paths.COMPRESSED}/tokenizer.json": [learner],
-    f"{paths.HISTORY}.run.json": [learner, lambda: jobs.gather(CONFIG, "own")],
+    f"{paths.HISTORY}.run.json": [learner, lambda: jobs.gather(Store(CONFIG), "own")],
 }
 
 

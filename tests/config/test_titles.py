@@ -9,7 +9,7 @@ from headsweep.cli import main as cli
 from headsweep.config import EXPERIMENTS, load, parse
 from headsweep.config.titles import check_titles, title, titles
 from headsweep.errors import ConfigError
-from headsweep.store.layout import write_config
+from headsweep.store.layout import Store, write_config
 from headsweep.store.revisions import resolve
 from headsweep.workflow.session import checked
 from mini import MINIATURE, ROOT
@@ -186,7 +186,7 @@ def test_equal_titles_are_refused_before_a_run_and_not_when_it_is_read(
 ):
     monkeypatch.chdir(tmp_path)
     alike = with_another(placebos="none")
-    write_config(resolve(parse(alike)))
+    write_config(Store(resolve(parse(alike))))
     assert checked(alike, (), look=False).sweeps.keys() == {"math", "again"}  # a job of the run
     with pytest.raises(WorkflowError) as error:
         checked(alike, (), look=True)

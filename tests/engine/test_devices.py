@@ -6,15 +6,14 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from itertools import takewhile
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 import inline
+from batch_of import batch_of
 from headsweep.answers import activations, exclusive, worker
-from headsweep.answers.work import Work
 from headsweep.engine import devices
 from headsweep.engine.devices import Device
 from headsweep.errors import EngineError
@@ -106,10 +105,9 @@ def test_activations_load_no_model_onto_a_gpu_that_another_process_has(
 
     monkeypatch.setattr(exclusive, "ask_for_room", ask_for_room)
     monkeypatch.setattr(exclusive, "load_model", loads)
-    activations.run(run_config, *names)
+    activations.run(batch_of(run_config, *names))
     assert asked[:3] == [None, None, None]
-    keys = Work(run_config, *names).keys
-    assert Path(ACTIVATIONS.path.format(**keys)).exists()
+    assert batch_of(run_config, *names).path(ACTIVATIONS).exists()
 
 
 def test_a_gpu_is_free_again_after_use_and_others_are_not_waited_for(taken, monkeypatch):

@@ -2,7 +2,6 @@
 
 import math
 import random
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -17,6 +16,7 @@ from transformers import (
 )
 
 import inline
+from batch_of import batch_of
 from headsweep.answers import activations
 from headsweep.answers.work import Work
 from headsweep.config import Decoding
@@ -305,11 +305,11 @@ def test_measures_are_those_of_each_head_alone_and_of_noise_alone():
 
 def test_activations_are_measured_on_prompts_with_the_base_models_answers(run_config):
     with pytest.raises(TableError, match="base"):
-        activations.run(run_config, "tiny", "greedy", "small")
+        activations.run(batch_of(run_config, "tiny", "greedy", "small"))
     inline.run(run_config, "tiny", "greedy", "small", BASE)
-    activations.run(run_config, "tiny", "greedy", "small")
-    work = Work(run_config, "tiny", "greedy", "small")
-    record = read_record(Path(ACTIVATIONS.path.format(**work.keys)))
+    activations.run(batch_of(run_config, "tiny", "greedy", "small"))
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
+    record = read_record(work.batch.path(ACTIVATIONS))
     assert record["texts"] == 4
     assert record["tokens"] > sum(map(len, work.base().values())) > 0
 

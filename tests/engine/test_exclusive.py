@@ -12,7 +12,8 @@ from headsweep.config import parse
 from headsweep.engine import devices
 from headsweep.engine.devices import Device
 from headsweep.errors import ModelError
-from headsweep.experiments.compression import arm_jobs, arm_measurements
+from headsweep.experiments.compression import arm_measurements
+from headsweep.experiments.compression.arm_jobs import compress_arm, train_teacher
 from headsweep.models import embeddings
 from headsweep.store.batches import arms, solvers
 from headsweep.store.layout import Store
@@ -47,7 +48,7 @@ def test_a_model_of_several_ranks_of_vllm_is_measured_on_as_many_gpus(
     monkeypatch.setattr(Store, "model_folder", lambda *_: Path("big"))
     monkeypatch.setattr(exclusive, "load_model", lambda _, **how: how)
     planned = config(models={"big": model})
-    assert exclusive.with_model(planned, "big", lambda how: how["device"]) == placement
+    assert exclusive.with_model(Store(planned), "big", lambda how: how["device"]) == placement
     assert held == gpus
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
@@ -62,15 +63,15 @@ def test_what_to_do_without_memory_is_no_engines_to_stop(monkeypatch):
     monkeypatch.setattr(exclusive, "load_model", lambda *_, **__: None)
     planned = config(models={"big": {"device": "cpu"}})
     with pytest.raises(ModelError, match=r"beside the model; use dtype .* `nvidia-smi` shows"):
-        exclusive.with_model(planned, "big", full)
+        exclusive.with_model(Store(planned), "big", full)
 
 
 @pytest.mark.parametrize(("gigabytes", "asked"), [(30, 1), (40, 0)])
 @pytest.mark.parametrize(
     "job",
     [
-        lambda planned: exclusive.with_model(planned, "big", lambda _: None, "float32"),
-        lambda planned: prepare.embed_questions(planned, "own", "test"),
+        lambda planned: exclusive.with_model(Store(planned), "big", lambda _: None, "float32"),
+        lambda planned: prepare.embed_questions(Store(planned), "own", "test"),
     ],
 )
 def test_idle_engines_leave_for_a_model_that_the_memory_does_not_hold_twice(
@@ -102,14 +103,14 @@ class AskedError(Exception):
 @pytest.mark.parametrize(
     ("job", "device"),
     [
-        (lambda config: arm_jobs.train_teacher(config, *max(solvers(config)), 0), "cpu"),  # tiny
-        (lambda config: arm_jobs.train_teacher(config, *min(solvers(config)), 0), "auto"),  # base
-        (lambda config: arm_jobs.compress_arm(config, **arms(config, "words")[1].wildcards, seed=0),
+        (lambda store: train_teacher(store, *max(solvers(store.config)), 0), "cpu"),  # tiny
+        (lambda store: train_teacher(store, *min(solvers(store.config)), 0), "auto"),  # base
+        (lambda store: compress_arm(store, **arms(store.config, "words")[1].wildcards, seed=0),
          "cpu"),
-        (lambda config: arm_jobs.compress_arm(config, **arms(config, "own")[1].wildcards, seed=0),
+        (lambda store: compress_arm(store, **arms(store.config, "own")[1].wildcards, seed=0),
          "cpu"),
-        (lambda config: arm_measurements.measure(config, "words"), "auto"),
-        (lambda config: prepare.embed_questions(config, "minilm", "test"), "auto"),
+        (lambda store: arm_measurements.measure(store, "words"), "auto"),
+        (lambda store: prepare.embed_questions(store, "minilm", "test"), "auto"),
     ],
 )  # fmt: skip
 def test_what_trains_measures_or_embeds_asks_for_the_gpu_first(job, device, monkeypatch):
@@ -120,4 +121,4 @@ def test_what_trains_measures_or_embeds_asks_for_the_gpu_first(job, device, monk
     monkeypatch.setattr(exclusive, "held", hold)
     monkeypatch.setattr(Store, "read", lambda *_, **__: None)
     with pytest.raises(AskedError, match=device):
-        job(parse(changed(STUDIES, "models/big/device", "cpu")))
+        job(Store(parse(changed(STUDIES, "models/big/device", "cpu"))))

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 import inline
+from batch_of import batch_of
 from comparing import check, same_answers
 from headsweep.answers.schedule import Schedule
 from headsweep.answers.work import Work
@@ -32,7 +33,7 @@ PRUNED = Variant(1, 4)
 
 
 def answers_file(values, questions, decoding="greedy", variant=PRUNED):
-    return Work(values, "tiny", decoding, questions).output(variant)
+    return Work(batch_of(values, "tiny", decoding, questions)).output(variant)
 
 
 def run(values, questions, decoding="greedy", variant=PRUNED):
@@ -66,7 +67,7 @@ def test_answers_stand_in_the_order_of_questions_then_samples(run_config, tokeni
 
 def test_each_request_is_handed_out_once_and_the_base_models_first(run_config):
     variants = [*(Variant(1, head) for head in range(30)), BASE]
-    work = Work(run_config, "tiny", "greedy", "small")
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
     schedule = Schedule(work, variants, 2, Locks(Path(paths.STORE_LOCKS)))
     units = list(iter(schedule.next, None))
     requests = [request for unit in units for request in unit.requests]
@@ -78,7 +79,7 @@ def test_after_n_has_grown_only_new_answers_are_counted_and_drafts_are_known(run
     for variant in (BASE, PRUNED):
         run(run_config, "small", variant=variant)
     new_head = Variant(1, 0)
-    work = Work(run_config, "tiny", "greedy", "large")
+    work = Work(batch_of(run_config, "tiny", "greedy", "large"))
     variants = [BASE, PRUNED, new_head]
     schedule = Schedule(work, variants, 1, Locks(Path(paths.STORE_LOCKS)))
     assert schedule.total == 3 + 3 + 7
@@ -88,7 +89,7 @@ def test_after_n_has_grown_only_new_answers_are_counted_and_drafts_are_known(run
     assert drafts == {f"q{n}" for n in range(4)}
     run(run_config, "large")
     run(run_config, "large", variant=BASE)
-    smaller = Work(run_config, "tiny", "greedy", "small")
+    smaller = Work(batch_of(run_config, "tiny", "greedy", "small"))
     for variant in (BASE, PRUNED):
         smaller.output(variant).unlink()
     schedule = Schedule(smaller, [BASE, PRUNED], 1, Locks(Path(paths.STORE_LOCKS)))
@@ -100,7 +101,7 @@ def test_a_variant_that_a_job_waits_for_is_first_once_another_engine_lets_it_go(
 ):
     heads = [Variant(1, head) for head in range(4)]
     locks = Locks(Path(paths.STORE_LOCKS))
-    schedule = Schedule(Work(run_config, "tiny", "greedy", "small"), heads, 1, locks)
+    schedule = Schedule(Work(batch_of(run_config, "tiny", "greedy", "small")), heads, 1, locks)
     with monkeypatch.context() as patch:
         patch.setattr(locks, "take", lambda _: False)  # another engine has them
         assert not schedule.want(heads[2])
@@ -112,7 +113,7 @@ def test_a_variant_that_a_job_waits_for_is_first_once_another_engine_lets_it_go(
 def test_the_lock_of_what_another_engine_has_completed_is_let_go(run_config):
     batch = ("tiny", "greedy", "small")
     locks = Locks(Path(paths.STORE_LOCKS))
-    schedule = Schedule(Work(run_config, *batch), [PRUNED], 1, locks)
+    schedule = Schedule(Work(batch_of(run_config, *batch)), [PRUNED], 1, locks)
     inline.run(run_config, *batch, PRUNED)
     assert schedule.next() is None
     with multiprocessing.get_context("fork").Pool(1) as others:
@@ -188,7 +189,7 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
     batch = ("tiny", "greedy", "small")
     for other in (BASE, Variant(1, 0)):
         inline.run(run_config, *batch, other)
-    work, killed = Work(run_config, *batch), Mock(side_effect=KeyboardInterrupt)
+    work, killed = Work(batch_of(run_config, *batch)), Mock(side_effect=KeyboardInterrupt)
     file = work.output(PRUNED)
     with monkeypatch.context() as patch:
         patch.setattr("headsweep.answers.work.write_record", killed)
@@ -204,14 +205,14 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
         inline.run(run_config, *batch, PRUNED)
     else:
         monkeypatch.setattr(without_snakemake, "prepared", Store)
-        without_snakemake.answer(run_config)
+        without_snakemake.answer(Store(run_config))
     assert file.read_bytes() == made
     assert json.loads(record_path(file).read_text())["answers"] == 4
     assert not journal_files(work.journal(PRUNED))
 
 
 def test_nothing_is_missing_while_a_table_takes_its_journals_place(run_config, monkeypatch):
-    work = Work(run_config, "tiny", "greedy", "small")
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
     with monkeypatch.context() as patch:
         patch.setattr("headsweep.answers.work.write_record", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -230,16 +231,16 @@ def test_nothing_is_missing_while_a_table_takes_its_journals_place(run_config, m
 def test_the_second_names_of_tables_go_when_their_jobs_have_ended(run_config, monkeypatch):
     batch = ("tiny", "greedy", "small")
     inline.run(run_config, *batch, PRUNED)
-    second = Work(run_config, *batch).finished(PRUNED)
+    second = Work(batch_of(run_config, *batch)).finished(PRUNED)
     answers_file(run_config, "small").unlink()
-    unlink_finished(run_config, *batch)
+    unlink_finished(batch_of(run_config, *batch))
     assert second.exists()  # the only one left
     inline.run(run_config, *batch, PRUNED)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", Mock(side_effect=PermissionError))
-        unlink_finished(run_config, *batch)  # does not fail the run
+        unlink_finished(batch_of(run_config, *batch))  # does not fail the run
     assert second.exists()
-    unlink_finished(run_config, *batch)
+    unlink_finished(batch_of(run_config, *batch))
     assert not second.parent.exists()
 
 
@@ -251,10 +252,10 @@ def test_a_run_killed_after_grading_leaves_no_second_name(run_config, more):
     config = run_config.model_copy(update={"sweeps": {"one": sweep}})
     for variant in (BASE, PRUNED):
         inline.run(config, *batch, variant)
-    assert Work(config, *batch).finished(PRUNED).exists()
+    assert Work(batch_of(config, *batch)).finished(PRUNED).exists()
     job = jobs.regrade if more else jobs.grade
-    job(config, *batch, *more)
-    assert not Work(config, *batch).finished(PRUNED).parent.exists()
+    job(batch_of(config, *batch), *more)
+    assert not Work(batch_of(config, *batch)).finished(PRUNED).parent.exists()
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
@@ -335,10 +336,12 @@ def test_processes_write_files_of_their_own_and_read_and_remove_all(tmp_path):
 
 def test_asking_what_is_unanswered_writes_nothing_and_taking_over_does(run_config):
     inline.run(run_config, "tiny", "greedy", "small", PRUNED)
-    work = Work(run_config, "tiny", "greedy", "large")
+    work = Work(batch_of(run_config, "tiny", "greedy", "large"))
     asked_before = work.unanswered(PRUNED)
     assert not journal_files(work.journal(PRUNED))
-    answered = {(question, 0) for question in Work(run_config, "tiny", "greedy", "small").texts}
+    answered = {
+        (question, 0) for question in Work(batch_of(run_config, "tiny", "greedy", "small")).texts
+    }
     work.take_over(PRUNED)
     assert set(asked_before) - set(work.unanswered(PRUNED)) == answered & set(asked_before)
     assert 0 < len(work.unanswered(PRUNED)) < len(asked_before)

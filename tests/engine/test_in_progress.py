@@ -18,6 +18,7 @@ from test_engine import (
     requests,
 )
 
+from batch_of import batch_of
 from headsweep.answers import worker
 from headsweep.answers.schedule import Schedule
 from headsweep.answers.work import Work
@@ -110,9 +111,9 @@ def test_what_depends_on_the_batch_or_on_edited_weights_is_not_kept():
 
 
 def test_a_worker_has_its_engine_go_on_and_tells_of_nothing_that_is_done(run_config):
-    work = Work(run_config, "tiny", "greedy", "small")
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
     section = run_config.models["tiny"]
-    loaded = worker.load(section, work.keys["model"], section.device)
+    loaded = worker.load(section, work.batch.keys.model, section.device)
     answering = worker.Worker(loaded, batch_size=2)
     (first, *rest) = work.unanswered(BASE)
     strange = Begun([7, 8, 7], 0.0)  # which the model itself would not write
@@ -128,7 +129,7 @@ def test_a_worker_has_its_engine_go_on_and_tells_of_nothing_that_is_done(run_con
 
 
 def test_a_journal_gives_the_longest_of_what_has_begun_and_answers_come_first(run_config):
-    work = Work(run_config, "tiny", "greedy", "small")
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
     (first, second, *_) = work.unanswered(BASE)
 
     def record(key, tokens, **more):
@@ -160,7 +161,7 @@ def test_a_journal_gives_the_longest_of_what_has_begun_and_answers_come_first(ru
 
 def test_of_what_several_engines_have_begun_the_last_attempt_counts_not_the_longest(run_config):
     """Each process has a file of its own, whose names are random: their order says nothing."""
-    work = Work(run_config, "tiny", "greedy", "small")
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
     (first, second, third, _) = work.unanswered(BASE)
 
     def written_by(writer, *records):
@@ -301,7 +302,7 @@ def test_a_wrong_engine_shows_in_sampled_answers_that_go_on(monkeypatch):
 
 def test_an_answer_given_twice_counts_once(run_config):
     """A batch that failed is asked for again, and a unit from before its failure goes on."""
-    work = Work(run_config, "tiny", "greedy", "small")
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
     schedule = Schedule(work, [BASE], 1, Locks(Path(paths.STORE_LOCKS)))
     schedule.next()
     (first, *rest) = work.unanswered(BASE)
@@ -332,7 +333,7 @@ FORGED = [
 
 @pytest.mark.parametrize(("forged", "problem"), FORGED)
 def test_a_forged_record_is_named_and_its_answer_is_made_again(forged, problem, run_config, caplog):
-    work = Work(run_config, "tiny", "greedy", "small")
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
     (first, second, *_) = work.unanswered(BASE)
     sound = {"question_id": second[0], "sample": 0, "token_ids": [3, 4], "margin": 0.5}
     sound |= {"stop_reason": "eos", "text": "x"}
@@ -348,7 +349,7 @@ def test_a_forged_record_is_named_and_its_answer_is_made_again(forged, problem, 
 
 
 def test_a_forged_table_is_no_draft_and_is_not_taken_over(run_config, caplog):
-    work = Work(run_config, "tiny", "greedy", "small")
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
     (first, *_) = work.unanswered(BASE)
     row = {"question_id": first[0], "sample": 0, "token_ids": [999_999], "margin": 0.5}
     row |= {"text": "", "stop_reason": "eos"}

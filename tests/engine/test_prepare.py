@@ -40,7 +40,7 @@ def test_a_job_killed_behind_its_copy_of_a_read_only_model_is_made_up_for(config
         raise KeyboardInterrupt
 
     def make():  # as `headsweep sweep` does
-        without_snakemake.once(output, prepare.prepare_model, config, MODEL)
+        without_snakemake.once(output, prepare.prepare_model, Store(config), MODEL)
 
     output = Store(config).path(paths.MODEL, model=MODEL)
     copy = Store(config).path(paths.CHECKPOINT, model=MODEL)

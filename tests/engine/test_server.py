@@ -24,6 +24,7 @@ import pytest
 
 import forked
 import inline
+from batch_of import batch_of
 from comparing import check, same_answers
 from headsweep.answers import client, job_request, progress, server, sockets, worker
 from headsweep.answers.job_request import JobRequest
@@ -41,9 +42,9 @@ from headsweep.files.locks import Locks
 from headsweep.files.record import record_path
 from headsweep.files.safe_files import read_table, write_json
 from headsweep.files.tables import ANSWERS
-from headsweep.store import journal
+from headsweep.store import journal, layout
 from headsweep.store.keys import key
-from headsweep.store.layout import mark_version, write_config
+from headsweep.store.layout import Store, mark_version, write_config
 from headsweep.variants import BASE, Variant
 from processes import alive, python, wait_until, working_in
 
@@ -56,7 +57,7 @@ OTHER = Variant(3, 2)  # in no plan
 def spawned(run_config, monkeypatch):
     """A config; at the end nothing of an engine may be left, however busy the machine is."""
     monkeypatch.setattr(client, "_SECONDS_TO_STOP", 120.0)
-    write_config(run_config)
+    write_config(Store(run_config))
     yield run_config
     client.stop()
     assert engines() == []
@@ -78,17 +79,17 @@ def written(values):
     """Write a config, as its run does; not again, because threads would be in each other's way."""
     file = Path(paths.CONFIG.format(run=values.run))
     if not file.exists() or load(file) != values:
-        write_config(values)
+        write_config(Store(values))
     return file
 
 
 def run(values, variant, questions="small", cores=2):
     written(values)
-    client.run(values, "tiny", "greedy", questions, variant, cores)
+    client.run(batch_of(values, "tiny", "greedy", questions), variant, cores)
 
 
 def work_on(values, questions="small"):
-    return Work(values, "tiny", "greedy", questions)
+    return Work(batch_of(values, "tiny", "greedy", questions))
 
 
 def of_model(values, **changed):
@@ -98,7 +99,7 @@ def of_model(values, **changed):
 
 def asked(values, cores=2, variant=BASE, questions="small"):
     config = str(written(values))
-    batch = tuple(work_on(values, questions).keys.values())
+    batch = work_on(values, questions).batch.keys
     section = values.models["tiny"].model_dump(mode="json")
     return JobRequest(config, section, batch, str(variant), cores, "a run")
 
@@ -145,7 +146,7 @@ def test_one_engine_answers_all_jobs_and_works_ahead(spawned, capsys):
     assert record["threads"] == 1
     assert record["prompt"]["example"].startswith("Please reason")
 
-    told = f"process {first.pid}: {work_on(served).keys['model']}, 2 workers, 0 jobs"
+    told = f"process {first.pid}: {work_on(served).batch.keys.model}, 2 workers, 0 jobs"
     for command, said in (
         ("status", told),
         ("stop", "1 engine stopped\n"),
@@ -211,10 +212,10 @@ def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_confi
         return job
 
     read = Mock(wraps=load)
-    monkeypatch.setattr(server, "load", read)
+    monkeypatch.setattr(layout, "load", read)
     before, after = planned_heads(0, 4), planned_heads(0, 2)
     with socket.socket(socket.AF_UNIX) as listener:
-        engine = server.Server(listener, work_on(before).keys["model"], 1.0, "a run")
+        engine = server.Server(listener, work_on(before).batch.keys.model, 1.0, "a run")
         engine._workers = [WorkerProcess(Mock(), Mock())]
         waits = ask_engine(before)
         assert ask_engine(after).schedule is waits.schedule  # one plan while somebody waits for it
@@ -289,16 +290,16 @@ def test_another_engine_goes_on_from_what_a_killed_one_had_begun(served, tmp_pat
 
 def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     config = Path(paths.CONFIG.format(run=served.run))
-    write_config(served)
-    keys = work_on(served).keys
-    assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)  # no engine runs
+    write_config(Store(served))
+    keys = work_on(served).batch.keys
+    assert not client.collect(config, keys, str(HEADS[0]), 2)  # no engine runs
     run(served, BASE)
-    assert not client.collect(config, *keys.values(), str(HEADS[0]), 1)  # none with one core
+    assert not client.collect(config, keys, str(HEADS[0]), 1)  # none with one core
     code = (
         "import sys; from headsweep.cli import main as cli; status = cli.main(sys.argv[1:]); "
         "print(status, *sorted(sys.modules))"
     )
-    given = {"config": config, **keys, "variant": HEADS[0], "cores": 2}
+    given = {"config": config, **keys._asdict(), "variant": HEADS[0], "cores": 2}
     options = [text for name, value in given.items() for text in (f"--{name}", str(value))]
     for _ in range(2):  # and once more after Snakemake has removed the table
         status, *loaded = python("-c", code, "job", "generate", *options).split()
@@ -311,7 +312,7 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
         output.unlink()
     for other in (Path("a.yaml"), Path("results", "a.json")):  # which no run has written
         shutil.copy(config, other)
-        assert not client.collect(other, *keys.values(), str(HEADS[0]), 2)
+        assert not client.collect(other, keys, str(HEADS[0]), 2)
 
 
 def test_each_device_has_a_worker_that_loads_the_model_itself(served, monkeypatch):
@@ -480,7 +481,7 @@ def test_a_run_that_ends_leaves_the_engine_to_the_run_beside_it(served, monkeypa
     run(served, BASE)
     (engine, *_) = engines()
     as_run("second")
-    answer(served, 2)  # with the engine that is there; then the second run has ended
+    answer(Store(served), 2)  # with the engine that is there; then the second run has ended
     assert engines()[0] == engine
     as_run("third")
     run(served, OTHER)

@@ -12,6 +12,7 @@ import pytest
 
 import forked
 import inline
+from batch_of import batch_of
 from comparing import check, same_answers
 from headsweep.answers import client, schedule
 from headsweep.answers.work import Work
@@ -22,7 +23,7 @@ from headsweep.files.locks import Locks
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ANSWERS
 from headsweep.store import batches, journal
-from headsweep.store.layout import write_config
+from headsweep.store.layout import Store, write_config
 from hosts import Host
 from processes import wait_until
 
@@ -86,21 +87,21 @@ def answers(record):
 
 
 def work_on(config):
-    return Work(config, "tiny", "greedy", "large")
+    return Work(batch_of(config, "tiny", "greedy", "large"))
 
 
 def ask(config, variants):
     """Do the jobs of a run one after the other; what fails is tried again once."""
-    write_config(config)
+    write_config(Store(config))
     for variant in variants:
         try:
-            client.run(config, "tiny", "greedy", "large", variant)
+            client.run(batch_of(config, "tiny", "greedy", "large"), variant)
         except EngineError:
-            client.run(config, "tiny", "greedy", "large", variant)
+            client.run(batch_of(config, "tiny", "greedy", "large"), variant)
 
 
 def test_hosts_share_a_batch_and_one_goes_on_where_another_was_cut_off(planned, start_host):
-    variants = batches.batches(planned)[0].variants
+    variants = next(iter(batches.batches(Store(planned)).values())).variants
     total = len(variants) * QUESTIONS
     first = start_host("first", ask, planned, variants, PAUSES_AT="12")
     wait_until(lambda: len(counted("first")) == 12)
@@ -140,7 +141,7 @@ def test_where_locks_do_not_reach_other_hosts_each_answers_its_own_groups(
     monkeypatch.setattr(batches, "GROUP", 4)
     sweep = planned.sweeps["all"].model_copy(update={"layers": (1,), "placebos": "numeric"})
     config = planned.model_copy(update={"sweeps": {"all": sweep}})
-    (batch,) = batches.batches(config)
+    (batch,) = batches.batches(Store(config)).values()
     groups = {}
     for variant, name in batch.groups.items():
         groups.setdefault(name, []).append(variant)

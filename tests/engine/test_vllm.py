@@ -133,7 +133,7 @@ def test_what_vllm_cannot_do_is_refused_before_the_first_job(run_config, monkeyp
     monkeypatch.setattr("headsweep.workflow.preflight.find_spec", lambda name: None)
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(ModelError, match=r"models\.tiny\.backend: vllm is not installed here"):
-        check_devices(parse(values))
+        check_devices(Store(parse(values)))
     values["sweeps"]["some"]["placebos"] = "noise"
     with pytest.raises(ConfigError, match=r"some\.placebos: 'noise', but .* has backend vllm"):
         parse(values)
@@ -151,10 +151,10 @@ def test_more_ranks_than_gpus_are_refused_before_the_first_job(run_config, tmp_p
     monkeypatch.setattr("shutil.which", lambda name: None)
     values = run_config.model_dump(mode="json")
     values["models"]["tiny"] |= {"backend": "vllm", "device": "auto", "tensor_parallel": 2}
-    check_devices(parse(values))
+    check_devices(Store(parse(values)))
     values["models"]["tiny"]["tensor_parallel"] = 3
     with pytest.raises(ModelError, match=r"tiny\.tensor_parallel: 3, but there are 2 GPUs here"):
-        check_devices(parse(values))
+        check_devices(Store(parse(values)))
 
 
 def test_a_copy_of_the_model_has_the_gpus_of_its_worker_and_a_rank_on_each(
@@ -165,7 +165,7 @@ def test_a_copy_of_the_model_has_the_gpus_of_its_worker_and_a_rank_on_each(
     section = run_config.models["tiny"].model_copy(
         update={"backend": "vllm", "tensor_parallel": 2, "dtype": "bfloat16"}
     )
-    key = Store(run_config).keys(model="tiny")["model"]
+    key = Store(run_config).key("model", "tiny")
     worker.load(section, key, "cuda:2,3")
     assert [given[1:] for given in made] == [("bfloat16", "cuda:2,3", 2)]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

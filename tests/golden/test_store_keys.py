@@ -54,8 +54,8 @@ def keys(file: Path) -> dict[str, list[str]]:
     }
     found["arms"] = {"/".join(arm) for arm in all_arms(config)}
     found["batches"] = {
-        f"{'/'.join(Store(config).keys(**batch.names).values())}: {len(batch.variants)} variants"
-        for batch in batches(config)
+        f"{'/'.join(batch)}: {len(planned.variants)} variants"
+        for batch, planned in batches(Store(config)).items()
     }
     return {kind: sorted(names) for kind, names in found.items()}
 

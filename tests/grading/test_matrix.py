@@ -25,7 +25,7 @@ from headsweep.grading.extraction import gradable
 from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader, read
 from headsweep.grading.matrix import _right, accuracy_matrix, grade, grade_answers
 from headsweep.grading.pool import Limits, read_texts
-from headsweep.store.batches import PlannedBatch, batches
+from headsweep.store.batches import Batch, batches
 from headsweep.store.layout import Store
 from headsweep.variants import BASE, Variant
 
@@ -328,17 +328,18 @@ def test_a_batch_is_graded_by_two_rules_side_by_side(tmp_path, monkeypatch):
     sweep = {"model": "big", "questions": "test", "layers": [2], "heads": [3]}
     sweeps = {"own": sweep, "other": {**sweep, "grading": "authors"}}
     config = parse({**VALUES, "sweeps": sweeps, "selectors": {}, "comparisons": {}})
-    store, (batch,) = Store(config), batches(config)
+    store = Store(config)
+    (batch,) = batches(store).values()
     write_table(store.path(tables.QUESTIONS, questions="test"), QUESTIONS, tables.QUESTIONS)
     texts = {
         "base": [r"\boxed{\frac{1}{2}}", r"\boxed{x^2+1} or \boxed{x}", r"\boxed{6}"],
         "L02H03": [r"\boxed{1} or \boxed{1/2}", r"\boxed{x^2+1}", r"\boxed{5}"],
     }
-    for name, file in zip(texts, store.answers(batch), strict=True):
+    for name, file in zip(texts, batch.answers, strict=True):
         write_table(Path(file), answers(texts[name]), ANSWERS)
-    grade(config=config, **batch.names)
+    grade(batch)
     own = store.of_sweep("own").read_bytes()
-    grade(config=config, **batch.names, grading="authors")
+    grade(batch, grading="authors")
     assert store.of_sweep("own").read_bytes() == own
     right = {"own": ([1, 0, 0], [1, 1, 1]), "other": ([1, 1, 0], [0, 1, 1])}
     for name, wanted in right.items():
@@ -377,7 +378,7 @@ def test_one_question_and_one_head_are_told_in_the_singular(questions, heads, to
             for variant in variants
         ]
     )
-    assert _right(PlannedBatch("m", "greedy", "q", tuple(variants)), graded) == told
+    assert _right(Batch(None, "m", "greedy", "q", tuple(variants)), graded) == told
 
 
 CUT = [

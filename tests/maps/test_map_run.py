@@ -88,17 +88,17 @@ def config(tmp_path, monkeypatch):
 
 
 def of_map(config):
-    return verdicts(config.model_copy(update={"sweeps": {}, "selectors": {}}))[0]
+    return verdicts(Store(config.model_copy(update={"sweeps": {}, "selectors": {}})))[0]
 
 
 def audited(config):
-    simulation.jobs.write_audit(config, simulation.PUBLISHED)
+    simulation.jobs.write_audit(Store(config), simulation.PUBLISHED)
 
 
 def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, caplog):
     put_scores(config)
     with caplog.at_level(logging.INFO):
-        write_tables(config, "known")
+        write_tables(Store(config), "known")
     shown = "likelihood lower without 1 and higher without 1; preference higher without 1"
     assert f"known: heads shown to matter: {shown}" in caplog.text
     audited(config)
@@ -114,7 +114,7 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, capl
     assert (likelihood["adjusted"] < 0.05).sum() > 2
     assert "; 1 matter beyond 2 heads' noise." in str(verdict.effect)
     section = Section("heads", "Which heads matter?")
-    mapped(config, section)
+    mapped(Store(config), section)
     svg = str(section.blocks[0].svg)
     left, right = svg.split('role="group"')[1:]
     titles = re.findall(r'<p class="note">(\w+)', svg)
@@ -128,14 +128,14 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, capl
     assert numbers.titles == ["layer", *(f"head {head}" for head in range(8))]
     (row,) = [row for row in numbers.rows if row[0] == "L2"]
     assert str(row[6]) == f"{nats(best['change'])} ▲"
-    draw(config, "map", "known")
+    draw(Store(config), "map", "known")
     shown = pd.read_csv("results/simulated/figures/map_known.csv")
     assert len(shown) == 2 * 3 * (8 + 2)
 
 
 def test_a_head_that_does_no_more_than_noise_in_its_layer_is_not_said_to_help(config):
     put_scores(config, noise=1.4)
-    write_tables(config, "known")
+    write_tables(Store(config), "known")
     audited(config)
     heads = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
     best = heads[heads["outcome"] == "preference"].set_index("variant").loc[HELPS]
@@ -149,7 +149,7 @@ def test_a_head_that_does_no_more_than_noise_in_its_layer_is_not_said_to_help(co
     noise = layers.set_index(["outcome", "layer"]).loc[("preference", 2), "noise"]
     assert f"21 questions; noise in its layer: {nats(noise)}; " in str(verdict.effect)
     section = Section("heads", "Which heads matter?")
-    mapped(config, section)
+    mapped(Store(config), section)
     preference, _ = str(section.blocks[0].svg).split('role="group"')[1:]
     assert "▲" not in preference, "the map says what the verdict says"
 
@@ -162,12 +162,12 @@ def test_layers_that_have_scored_other_texts_are_refused(config):
     rows.loc[rows["question_id"] == "q3", "tokens"] = 12
     write(other, rows.to_numpy().tolist(), SCORES)
     with pytest.raises(TableError, match=r"L02\.parquet scores other texts than .*L00\.parquet"):
-        write_tables(config, "known")
+        write_tables(Store(config), "known")
 
 
 def test_without_an_effect_nothing_is_shown_and_the_verdict_says_so(config):
     put_scores(config, strength=0.0)
-    write_tables(config, "known")
+    write_tables(Store(config), "known")
     audited(config)
     verdict = of_map(config)
     assert verdict.mark is Mark.NOT_SHOWN
@@ -184,7 +184,7 @@ def test_without_an_effect_nothing_is_shown_and_the_verdict_says_so(config):
 )
 def test_a_map_of_solutions_alone_says_nothing_of_right_answers(config, strength, wanted):
     put_scores(config, strength, kinds=["solution"])
-    write_tables(config, "known")
+    write_tables(Store(config), "known")
     audited(config)
     verdict = of_map(config)
     assert f"{verdict.mark} {verdict.answer}" == wanted
@@ -201,7 +201,7 @@ def test_a_map_of_solutions_alone_says_nothing_of_right_answers(config, strength
 
 def test_a_head_that_is_shown_stands_in_the_verdict_whatever_another_one_changed(config):
     put_scores(config)
-    write_tables(config, "known")
+    write_tables(Store(config), "known")
     audited(config)
     file = Store(config).path(paths.MAP, map="known", table="heads")
     table = pd.read_csv(file)
@@ -224,7 +224,7 @@ def test_a_map_is_held_against_the_gains_under_every_decoding_of_one_question_se
     several = mapping(sweeps={name: {**sweep, "decoding": name} for name in ("greedy", "authors")})
     simulation.fill(several)
     put_scores(several)
-    write_tables(several, "known")
+    write_tables(Store(several), "known")
     store = Store(several)
     table = pd.read_csv(store.path(paths.MAP, map="known", table="foretold"))
     scored = table.query("outcome == 'preference' and estimate == 'scored'")
@@ -245,7 +245,7 @@ def test_damaged_scores_are_noticed(config):
     content[40] ^= 255
     file.write_bytes(content)
     with pytest.raises(TableError, match=r"L02\.parquet"):
-        write_tables(config, "known")
+        write_tables(Store(config), "known")
 
 
 def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
@@ -259,17 +259,19 @@ def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     present = resolve(config)
     simulation.fill(present)
     put_scores(present)
-    write_tables(present, "known")
+    write_tables(Store(present), "known")
     resolved = resolve(asked)
     table = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
     wanted = table.query("kind == 'head' and outcome == 'preference' and layer > 0")
     best = wanted.sort_values("change", ascending=False)["variant"].head(3)
     assert resolved.sweeps["top"].heads.chosen == tuple(best) and best.iloc[0] == HELPS
     assert [str(each) for each in pool(resolved, resolved.sweeps["top"])] == sorted(best)
-    (batch,) = [each for each in batches(resolved) if each.questions == "math_test"][:1]
+    (batch,) = [
+        each for each in batches(Store(resolved)).values() if each.questions == "math_test"
+    ][:1]
     assert {str(each) for each in batch.variants} >= set(best)
     # What was chosen stays, whatever becomes of the map.
-    write_tables(present, "known")
+    write_tables(Store(present), "known")
     file = Store(config).path(paths.MAP, map="known", table="heads")
     table.assign(change=-table["change"]).to_csv(file, index=False)
     rewrite_checksums(file)
@@ -301,6 +303,6 @@ def test_files_of_scores_are_named_by_what_decides_them():
         shorter = config.decodings[name].model_copy(update={"max_new_tokens": 5})
         other = config.model_copy(update={"decodings": config.decodings | {name: shorter}})
         assert texts_key(other, "known") != key, name
-    held = {str(file) for file in files_of(config)}
+    held = {str(file) for file in files_of(Store(config))}
     assert set(score_files(config, "known")) <= held
     assert [str(each) for each in map_noise(config, "known", 2)] == ["L02N00", "L02N04"]

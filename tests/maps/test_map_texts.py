@@ -72,7 +72,7 @@ def tokenizer():
 
 def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(config, tokenizer):
     # The store alone is read: scores, which it shares, must not depend on a run's files.
-    chosen = choose_texts(config, "known", tokenizer)
+    chosen = choose_texts(Store(config), "known", tokenizer)
     found = {(text.question_id, text.kind): text.tokens for text in chosen.texts}
     solution = found.pop(("both", "solution"))
     assert tokenizer.decode(solution) == "So 3 plus 4 is 7."
@@ -88,12 +88,12 @@ def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(conf
 
 
 def test_a_solution_that_the_model_has_no_positions_for_is_left_out(config, tokenizer, caplog):
-    texts = choose_texts(config, "known", tokenizer).texts
+    texts = choose_texts(Store(config), "known", tokenizer).texts
     (solution,) = [text for text in texts if text.kind == "solution"]
     whole = len(solution.prompt) + len(solution.tokens)
-    assert choose_texts(config, "known", tokenizer, whole).counts["solutions"] == 1
+    assert choose_texts(Store(config), "known", tokenizer, whole).counts["solutions"] == 1
     assert "left out" not in caplog.text
-    fewer = choose_texts(config, "known", tokenizer, whole - 1)
+    fewer = choose_texts(Store(config), "known", tokenizer, whole - 1)
     assert fewer.counts == {"questions": 4, "pairs": 2, "solutions": 0}
     said = f"left out: 1 reference solution; reasoner reads at most {whole - 1} tokens"
     assert said in caplog.text
@@ -101,19 +101,19 @@ def test_a_solution_that_the_model_has_no_positions_for_is_left_out(config, toke
 
 def test_a_pair_that_the_model_has_no_positions_for_is_left_out(config, tokenizer, caplog):
     """Its prompt may have been shorter where it was sampled."""
-    texts = choose_texts(config, "known", tokenizer).texts
+    texts = choose_texts(Store(config), "known", tokenizer).texts
     longest = max(text.length for text in texts if text.question_id == "cut")
-    assert choose_texts(config, "known", tokenizer, longest).counts["pairs"] == 2
+    assert choose_texts(Store(config), "known", tokenizer, longest).counts["pairs"] == 2
     with pytest.raises(TableError, match=r"^maps\.known: 1 of 4 questions have a right and"):
-        choose_texts(config, "known", tokenizer, longest - 1)
+        choose_texts(Store(config), "known", tokenizer, longest - 1)
     assert "left out: 1 reference solution and 1 sample pair; reasoner reads at" in caplog.text
 
 
 def test_texts_are_read_as_they_were_chosen(config, tokenizer, monkeypatch):
     monkeypatch.setattr(Store, "model_folder", lambda *_: BUILTIN["builtin:reasoner"])
     texts = texts_key(config, "known")
-    write_texts(config, texts)
-    expected = choose_texts(config, "known", tokenizer).texts
+    write_texts(Store(config), texts)
+    expected = choose_texts(Store(config), "known", tokenizer).texts
     assert read_texts(texts) == expected and len(expected) == 5
     record = read_record(Store(config).path(TEXTS, texts=texts))
     assert (record["questions"], record["pairs"], record["solutions"]) == (4, 2, 1)
@@ -125,4 +125,4 @@ def test_a_map_without_texts_is_refused(config, tokenizer):
     file = Store(bare).path(QUESTIONS, questions="math_train")
     write_table(file, pd.read_parquet(file).assign(solution=None), QUESTIONS)
     with pytest.raises(TableError, match=r"^maps\.known: 0 of 4 questions have a right and"):
-        choose_texts(bare, "known", tokenizer)
+        choose_texts(Store(bare), "known", tokenizer)

@@ -17,6 +17,7 @@ from headsweep.models.embedder import check_embedder
 from headsweep.models.embeddings import embed, load_embedder
 from headsweep.models.load import load_checkpoint, load_encoder, load_model
 from headsweep.models.source import check_folder, weight_files
+from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
 from headsweep.workflow.preflight import preflight
 
@@ -194,7 +195,7 @@ def test_an_embedder_never_runs_code_or_reads_pickles(folder, sound, way, monkey
     change(folder)
     monkeypatch.setattr("builtins.input", lambda _: "y")  # what transformers asks, if it may
     named = VALUES | {"embedders": {"minilm": {"source": str(folder)}}}
-    for act in (check_embedder, load_embedder, lambda _: preflight(resolve(parse(named)))):
+    for act in (check_embedder, load_embedder, lambda _: preflight(Store(resolve(parse(named))))):
         with pytest.raises(ModelError, match=rf"^.*{message}.*$"):
             act(folder)
     assert not (folder / "PWNED").exists() and not sound.with_name("PWNED").exists()

@@ -23,14 +23,14 @@ def filled():
     values["selectors"] = dict.fromkeys(("one", "two"), values["selectors"]["math"])
     config = parse(values)
     simulation.fill(config)
-    jobs.write_controls(config, "demo")
+    jobs.write_controls(Store(config), "demo")
     audit = pd.DataFrame({"pairs": [100], "beyond": 5, "luck": 2.7, "luck_high": 7, "p": 0.2})
     write_csv(Store(config).path(paths.AUDIT_TABLE, paper="total"), audit)
     return config
 
 
 def outcome(config, section):
-    return next(verdict for verdict in verdicts(config) if verdict.section == section)
+    return next(verdict for verdict in verdicts(Store(config)) if verdict.section == section)
 
 
 def change(config, template, changes, rows=slice(None), **names):
@@ -91,7 +91,7 @@ def short_curves(config, most):
     """Leave random heads so many answers."""
     for name in ("one", "two"):
         file = Store(config).path(CURVES, selector=name)
-        curves = Source.read(config, CURVES, selector=name).rows
+        curves = Source.read(Store(config), CURVES, selector=name).rows
         few = (curves["method"] != "random heads") | (curves["n"] <= most)
         write_table(file, curves[few].reset_index(drop=True), CURVES, {"test_questions": 200})
         rewrite_checksums(file)

@@ -138,10 +138,10 @@ CASES = {
 def test_families_end_in_which_one_at_how_many_tokens_and_how_sure(run, case):
     head, weights, said = CASES[case]
     compared(run, head=head, weights=weights)
-    told = str(of_frontier(run, "one"))
+    told = str(of_frontier(Store(run), "one"))
     assert told == f"MATH-like, what to do where answers can be checked: {said}"
     assert len(re.findall(r"\w\S*", told)) <= 32
-    families(run, section := Section("families", ""))
+    families(Store(run), section := Section("families", ""))
     assert str(section.lead[-1]) == told
 
 
@@ -150,7 +150,7 @@ def test_the_verdict_has_the_interval_of_all_tests_together(run):
     audit = pd.DataFrame({"pairs": [100], "beyond": 5, "luck": 2.7, "luck_high": 7, "p": 0.2})
     write_csv(file := Store(run).path(paths.AUDIT_TABLE, paper="total"), audit)
     write_record(file, Stopwatch(), {})
-    (verdict,) = (each for each in verdicts(run) if each.section == "families")
+    (verdict,) = (each for each in verdicts(Store(run)) if each.section == "families")
     assert f": +1.0 {corrected(-0.05, 0.07, tests=TESTS)} points." in str(verdict)
 
 
@@ -158,9 +158,9 @@ def test_nothing_is_advised_without_a_number_of_tokens_or_without_samples(run):
     compared(run, head=(0.1, 0.05, 0.15, math.nan), weights=(0.2, 0.1, 0.3, math.nan))
     write(run, "paired", read(run, "paired").query("adjusted != adjusted"))
     said = "MATH-like, what to do: raise max_n, as no number of tokens is reached by all."
-    assert str(of_frontier(run, "one")) == said
+    assert str(of_frontier(Store(run), "one")) == said
     for table in ("families", "curves"):
         write(run, table, read(run, table).query("family != 'sampling'"))
-    assert of_frontier(run, "one") is None
-    families(run, section := Section("families", ""))
+    assert of_frontier(Store(run), "one") is None
+    families(Store(run), section := Section("families", ""))
     assert "what to do" not in str(section.lead[-1])

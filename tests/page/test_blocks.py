@@ -46,7 +46,7 @@ def file_of(config, template):
 def filled(config, *anchors):
     sections = [Section(anchor, "") for anchor in anchors]
     for section in sections:
-        fill(config, section)
+        fill(Store(config), section)
     return sections
 
 
@@ -155,10 +155,10 @@ def test_the_page_says_how_many_questions_look_alike_or_that_it_is_unknown(confi
     ):
         table.assign(**changes).to_csv(file, index=False)
         section = Section("sampling", "")
-        sampling(config, section)
+        sampling(Store(config), section)
         assert words in str(section.lead[0])
         assert "nan" not in str(section.lead[0])
-        assert [str(of) for _, of in look_alikes(config)] == [share]
+        assert [str(of) for _, of in look_alikes(Store(config))] == [share]
 
 
 def test_a_model_and_questions_of_one_name_both_have_their_revision():
@@ -169,5 +169,5 @@ def test_a_model_and_questions_of_one_name_both_have_their_revision():
     questions = {"benchmark": "math500", "n": 5, "split": "test", "revision": "b" * 40}
     values |= {part: {} for part in parts}
     values |= {"models": {"same": model}, "questions": {"same": questions}}
-    versions = _versions(parse(values))
+    versions = _versions(Store(parse(values)))
     assert (versions["same"], versions["questions.same"]) == ("a" * 40, "b" * 40)

@@ -39,8 +39,8 @@ def written(examples, lone):
     config = simulation.whole().model_copy(update=gone | {"compressions": studies})
     for results in made:
         simulated_studies.write(Store(config), results)
-    jobs.write_compression_tables(config, simulation.PUBLISHED)
-    jobs.write_audit(config, simulation.PUBLISHED)
+    jobs.write_compression_tables(Store(config), simulation.PUBLISHED)
+    jobs.write_audit(Store(config), simulation.PUBLISHED)
     return config
 
 
@@ -83,7 +83,7 @@ def change_method(config, changes):
     table.loc[table["arm"] == "full", list(changes)] = list(changes.values())
     write_csv(file, table)
     write_record(file, Stopwatch(), {})
-    return next(each for each in verdicts(config) if each.section == "compression")
+    return next(each for each in verdicts(Store(config)) if each.section == "compression")
 
 
 KNOWN = {"change_trained": -0.035, "change_trained_low": -0.08, "change_trained_high": 0.005}
@@ -169,12 +169,12 @@ def test_a_worse_verdict_names_the_part_that_costs(compressed, alone, so):
 @pytest.mark.parametrize(("examples", "drawn"), [(11, 0), (97, 1)])
 def test_few_questions_are_told_and_drawn_without_intervals(write, examples, drawn):
     config = write(examples)
-    verdict = next(each for each in verdicts(config) if each.section == "compression")
+    verdict = next(each for each in verdicts(Store(config)) if each.section == "compression")
     assert verdict.answer.endswith("too few questions to tell") == (not drawn)
     assert (
         "points against training as long, 11 questions, one seed." in str(verdict.effect)
     ) != drawn
-    compression(config, section := Section("compression", ""))
+    compression(Store(config), section := Section("compression", ""))
     (rows,) = section.blocks
     # What was trained as long is that which the other is held against: it has no mark.
     assert len(rows.rows) == 2
@@ -189,10 +189,10 @@ INTERVAL = r"[+−]?[0-9.]+(?: \([+−]?[0-9.]+ to [+−]?[0-9.]+\))"
 @pytest.mark.parametrize("lone", [(), (71, 53)])
 def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(write, lone):
     config = write(97, lone)
-    compression(config, section := Section("compression", ""))
+    compression(Store(config), section := Section("compression", ""))
     (shown,) = section.blocks
     rows = {str(row[0]): dict(zip(shown.titles, row, strict=True)) for row in shown.rows}
-    told = [each for each in verdicts(config) if each.section == "compression"]
+    told = [each for each in verdicts(Store(config)) if each.section == "compression"]
     assert len(told) == 1 + len(lone)
     for place, verdict in enumerate(told):
         (said,) = re.findall(INTERVAL, str(verdict.effect))
@@ -233,16 +233,16 @@ def test_causal_scores_stand_beside_a_worse_verdict_and_are_explained_once(
     config = simulation.whole().model_copy(update=gone | {"compressions": studies})
     for results in made:
         simulated_studies.write(Store(config), results)
-    jobs.write_compression_tables(config, simulation.PUBLISHED)
-    jobs.write_audit(config, simulation.PUBLISHED)
-    table = Source.read(config, paths.COMPRESSION_TABLE, exhibit="variations")
+    jobs.write_compression_tables(Store(config), simulation.PUBLISHED)
+    jobs.write_audit(Store(config), simulation.PUBLISHED)
+    table = Source.read(Store(config), paths.COMPRESSION_TABLE, exhibit="variations")
     row = table.where(compression="study0", arm="by.loss-1")
     causal = row.number("change_trained", "points")
     assert "Causal" not in str(change_method(config, KNOWN).effect)
     worse = change_method(config, WORSE)
     assert str(worse.effect).endswith(f" Causal scores, taken once: {causal}.")
     assert len(re.findall(r"\w\S*", str(worse))) <= 32
-    compression(config, section := Section("compression", ""))
+    compression(Store(config), section := Section("compression", ""))
     rows = [row[0] for row in section.blocks[-1].rows]
     own = ("25% gone, taught", "25% gone by causal scores", "all kept, trained as long")
     assert rows == [f"Study {place}: {name}" for place in range(entries) for name in own]

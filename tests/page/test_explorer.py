@@ -172,7 +172,7 @@ def test_a_mark_in_a_group_is_told_as_one_of_q_and_not_of_the_corrected_test(swe
 
 def written(config):
     simulation.write(config, figures=False)
-    write_report(config)
+    write_report(Store(config))
     return Path(paths.REPORT.format(run=config.run)).absolute()
 
 
@@ -184,14 +184,14 @@ def filled(tmp_path, monkeypatch):
 
 def test_hostile_text_stays_inert(filled, browser):
     simulation.fill(filled, subjects=(HOSTILE, "Algebra"), text=HOSTILE)
-    for batch in batches(filled):
-        for file in map(Path, Store(filled).answers(batch)):
+    for batch in batches(Store(filled)).values():
+        for file in map(Path, batch.answers):
             answers = read_table(file, ANSWERS)
             answers["text"] = [f"\0{text}" for text in answers["text"]]
             answers.loc[3:5, "text"] += "\u202e<b>" * 20_000
             write_table(file, answers, ANSWERS)
     put_looks(filled, token=HOSTILE)
-    file = looks_file(filled, "demo")
+    file = looks_file(Store(filled), "demo")
     table = read_table(file, LOOKS)
     asked = read_table(Store(filled).of_sweep("demo", QUESTIONS), QUESTIONS)["question"][0]
     begin = len("<|user|>") + asked.index("abc") - 1
@@ -276,8 +276,8 @@ def test_of_the_papers_size_a_page_is_small_and_opens_a_head(tmp_path, monkeypat
 def test_answers_are_those_of_the_heads_with_the_largest_gains(filled, monkeypatch):
     monkeypatch.setattr(explorer, "_BUDGET", 300_000)
     simulation.fill(filled, text="x" * 300)
-    jobs.write_controls(filled, "demo")
-    (found,) = explorer.explored(filled)
+    jobs.write_controls(Store(filled), "demo")
+    (found,) = explorer.explored(Store(filled))
     assert len(found["questions"]) == 200
     kept = [head for head in found["heads"] if head["answers"] is not None]
     assert 1 <= len(kept) < len(found["heads"])
@@ -290,18 +290,18 @@ def test_answers_are_those_of_the_heads_with_the_largest_gains(filled, monkeypat
 def test_a_head_whose_gain_cut_answers_could_decide_is_not_said_to_help(filled, browser):
     simulation.fill(filled)
     written(filled)
-    (found,) = explorer.explored(filled)
+    (found,) = explorer.explored(Store(filled))
     marked = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
     assert marked
     path = Store(filled).path(paths.CONTROLS, sweep="demo", table="heads")
     table = pd.read_csv(path)
     table.assign(cut_decides=table["variant"] == marked[0]).to_csv(path, index=False)
     rewrite_checksums(path)
-    (found,) = explorer.explored(filled)
+    (found,) = explorer.explored(Store(filled))
     left = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
     assert left == marked[1:]
     assert [head["name"] for head in found["heads"] if head["cut_decides"]] == marked[:1]
-    write_report(filled)
+    write_report(Store(filled))
     browser.open(Path(paths.REPORT.format(run=filled.run)).absolute())
     why = "not counted: answers that were cut may decide it"
     cell = f"document.querySelector('[data-head={marked[0]}]')"
@@ -318,7 +318,7 @@ def test_where_not_all_questions_fit_the_page_says_so_and_its_counts_are_of_all(
     monkeypatch.setattr(explorer, "_BUDGET", 60_000)
     simulation.fill(filled, text="x" * 300)
     browser.open(written(filled))
-    (found,) = explorer.explored(filled)
+    (found,) = explorer.explored(Store(filled))
     shown = len(found["questions"])
     assert 20 < shown < 200
     assert len(explorer.script(found)) <= 60_000
@@ -398,7 +398,7 @@ def put_looks(config, refused="", token="7"):
                 }
             )
     table = pd.DataFrame([] if refused else rows, columns=LOOKS.columns)
-    write_table(looks_file(config, "demo"), table, LOOKS, {"refused": refused})
+    write_table(looks_file(Store(config), "demo"), table, LOOKS, {"refused": refused})
 
 
 def test_a_look_shows_what_the_head_reads_and_writes_and_stays_open(filled, browser):
@@ -452,17 +452,17 @@ def test_a_look_shows_what_the_head_reads_and_writes_and_stays_open(filled, brow
 def test_looks_of_turned_outcomes_come_first_and_what_is_not_there_is_told(filled, monkeypatch):
     monkeypatch.setattr(looks, "_BUDGET", 8_000)
     simulation.fill(filled)
-    jobs.write_controls(filled, "demo")
+    jobs.write_controls(Store(filled), "demo")
     whys = {None: "the model was not there when this page was made"}
     whys["XModel does \u202e"] = "XModel does [U+202E]"
     for refused, why in whys.items():
         if refused:
             put_looks(filled, refused)
-        (found,) = explorer.explored(filled)
+        (found,) = explorer.explored(Store(filled))
         assert found["looks"]["why"] == why
         assert not any(head["looks"] for head in found["heads"])
     put_looks(filled)
-    (found,) = explorer.explored(filled)
+    (found,) = explorer.explored(Store(filled))
     z = read_table(Store(filled).of_sweep("demo"), ACCURACY)
     held = {head["name"]: head["looks"] or {"of": []} for head in found["heads"]}
     turned = [bool((z[head] != z["base"])[place]) for head in held for place in held[head]["of"]]

@@ -30,6 +30,7 @@ from headsweep.page.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_C
 from headsweep.results.exhibits import EMPTY, find_exhibit
 from headsweep.results.gains import controls
 from headsweep.results.published import LAYERS, head_pruning, is_printed
+from headsweep.store.layout import Store
 from headsweep.text import points, short
 from headsweep.variants import BASE, heads
 
@@ -60,7 +61,7 @@ def drawn(draw, *needs, **names):
 @pytest.mark.parametrize(("subject", "name"), [("sweeps", "demo"), ("head", ""), ("sweep", "no")])
 def test_a_subject_that_has_no_figures_is_refused_in_a_line(subject, name):
     with pytest.raises(ConfigError, match=r"choose run, sweep, |'no' is not in the config: demo"):
-        draw(simulation.demo(), subject, name)
+        draw(Store(simulation.demo()), subject, name)
 
 
 @pytest.mark.parametrize("name", DRAWN)

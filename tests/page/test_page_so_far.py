@@ -52,7 +52,7 @@ def test_each_table_that_is_missing_leaves_its_part_out(run):
     _, config = run
     _, whole = peek_page.finished_part(config)
     assert {state for _, _, state in whole} == {"finished"}
-    for file in map(Path, RunFiles(config).reported()):
+    for file in map(Path, RunFiles(Store(config)).reported()):
         if file.parent.name == "figures":
             continue
         aside = file.rename(file.with_name("aside"))

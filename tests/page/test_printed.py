@@ -19,6 +19,7 @@ from headsweep.page.printed.job import write_printed
 from headsweep.page.printed.numbers import AS_PRINTED, CELLS, Numbers, numbers_of, published_numbers
 from headsweep.page.printed.tables import arms, head_pruning, mixtures, ratios, sizes, strata
 from headsweep.results.published import LAYERS, SIZES
+from headsweep.store.layout import Store
 from simulation import PUBLISHED
 
 HOSTILE = (
@@ -44,7 +45,7 @@ def published():
 def of_run(simulated):
     folder, config = simulated("whole")
     with chdir(folder.parents[1]):
-        return numbers_of(config, PUBLISHED)
+        return numbers_of(Store(config), PUBLISHED)
 
 
 def typeset(folder):
@@ -183,7 +184,7 @@ def test_sprint_as_printed_has_the_literal_loss_and_the_lambda_that_training_que
     rows = [(g, d, "a", n, 0.1 * i) for i, (g, d, *_) in enumerate(choice) for n in ("1", "mean")]
     columns = ["geometry", "diversity", "embedder", "n", "pass_at_n"]
     pd.DataFrame(rows, columns=columns).to_csv(own / "ablation.csv", index=False)
-    (curves,) = numbers_of(config, PUBLISHED).curves
+    (curves,) = numbers_of(Store(config), PUBLISHED).curves
     printed = curves.rows[curves.rows["method"].str.startswith(AS_PRINTED)]
     assert printed[["method", "n"]].to_numpy().tolist() == [[f"{AS_PRINTED}: λ = 1", 1]]
     assert printed["pass_at_n"].item() == pytest.approx(0.3)
@@ -192,7 +193,7 @@ def test_sprint_as_printed_has_the_literal_loss_and_the_lambda_that_training_que
 def test_without_a_run_all_exhibits_are_made_from_what_the_papers_print(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = load(PUBLISHED.parent / "published.yaml")
-    write_printed(config, PUBLISHED)
+    write_printed(Store(config), PUBLISHED)
     for each in PRINTED:
         for file in each.files(config.run):
             assert (tmp_path / file).stat().st_size

@@ -27,15 +27,17 @@ from headsweep.store.layout import Store
 
 def test_heads_at_random_are_compared_at_the_largest_number_of_answers_that_they_have(config):
     found = short_curves(config, 4)
-    assert rival(found, "one") == ("random heads", 4, 1, 16)
+    assert rival(Store(found), "one") == ("random heads", 4, 1, 16)
     assert str(outcome(found, "sampling").effect).startswith("4 answers, random heads: ")
-    together = with_rivals(found)
-    assert ": random heads" in (said := str(of_selector(found, together, together.comparisons[0])))
+    together = with_rivals(Store(found))
+    assert ": random heads" in (
+        said := str(of_selector(Store(found), together, together.comparisons[0]))
+    )
     assert " 4 answers solve " in said
     # Its line ends there; all others are shown with all their answers.
-    for chart in first_figure(found, "one").values():
+    for chart in first_figure(Store(found), "one").values():
         assert "with 16 answers SPRINT 84.0%, random heads 69.5% with 4, greedy" in chart
-    fill(found, section := Section("sampling", ""))
+    fill(Store(found), section := Section("sampling", ""))
     paired = section.blocks[0]
     assert "SPRINT's 16 answers minus each method's (random heads: 4 each), " in paired.caption
     leads = {row[0]: str(row[2]).split()[0] for row in paired.rows}
@@ -45,26 +47,26 @@ def test_heads_at_random_are_compared_at_the_largest_number_of_answers_that_they
 
 def test_the_first_figure_has_room_for_every_curve_and_bands_of_sprint_and_its_rival(config):
     file = Store(config).path(CURVES, selector="one")
-    curves = Source.read(config, CURVES, selector="one").rows
+    curves = Source.read(Store(config), CURVES, selector="one").rows
     beyond = curves["pass_at_n"].where(curves["method"] != "greedy cover", 0.02 + curves["n"] / 500)
     write_table(file, curves.assign(pass_at_n=beyond), CURVES, {"test_questions": 200})
     rewrite_checksums(file)
-    for chart in first_figure(config, "one").values():
+    for chart in first_figure(Store(config), "one").values():
         heights = [float(y) for y in re.findall(r'class="dot s2" cx="\S+" cy="([\d.]+)"', chart)]
         assert len(heights) == 16 and len({*heights}) == 16 and max(heights) < 300
         assert re.findall(r'class="(band s\d)"', chart) == ["band s0", "band s1"]
     unsampled = curves[~curves["method"].map(is_sampling)].reset_index(drop=True)
     write_table(file, unsampled, CURVES, {"test_questions": 200})
     rewrite_checksums(file)
-    assert rival(config, "one").method == ""
-    for chart in first_figure(config, "one").values():
+    assert rival(Store(config), "one").method == ""
+    for chart in first_figure(Store(config), "one").values():
         assert re.findall(r'class="(band s\d)"', chart) == ["band s0"]
 
 
 def test_the_page_says_how_many_questions_a_small_gain_would_take(config):
-    heads = Source.read(config, paths.CONTROLS, sweep="demo", table="heads")
+    heads = Source.read(Store(config), paths.CONTROLS, sweep="demo", table="heads")
     changed = ((heads.rows["gained"] + heads.rows["lost"]) / 200)[1:].median()
-    luck(config, section := Section("luck", ""))
+    luck(Store(config), section := Section("luck", ""))
     needed = f"{questions_for(0.02, changed, 24):,}"
     assert f"a gain of 2 points with {needed} questions" in str(section.lead[-1])
 
@@ -73,7 +75,7 @@ def test_luck_of_questions_without_subjects_is_that_of_layers(config):
     path = Store(config).path(paths.CONTROLS, sweep="demo", table="gains")
     gains = pd.read_csv(path)
     assert {*gains["by"]} == {"overall", "subject", "level"}
-    luck(config, section := Section("luck", ""))
+    luck(Store(config), section := Section("luck", ""))
     assert str(section.lead[0]).endswith(" have q below 0.05.")
     shown = gains.assign(q=gains["q"].where(gains["by"] != "subject", 0.01), best_noise=np.nan)
     first = shown.index[shown["by"] == "subject"][0]
@@ -81,26 +83,26 @@ def test_luck_of_questions_without_subjects_is_that_of_layers(config):
         shown.loc[first, "best_noise"] = noise
         shown.to_csv(path, index=False)
         rewrite_checksums(path)
-        luck(config, section := Section("luck", ""))
+        luck(Store(config), section := Section("luck", ""))
         assert str(section.lead[0]).endswith(said)
     gains[gains["by"] != "subject"].to_csv(path, index=False)
     rewrite_checksums(path)
-    luck(config, section := Section("luck", ""))
+    luck(Store(config), section := Section("luck", ""))
     mean = gains.loc[gains["by"] == "overall", "gain"].mean()
     wanted = f"The best head of a layer gains {FORMS['points'](mean)} points on average (layers: 3)"
     assert wanted in str(section.lead[0])
     assert str(section.lead[0]).endswith("None pass the corrected test.")
     # What passes is what the verdict says, not the false discovery rate of layers.
-    heads = Source.read(config, paths.CONTROLS, sweep="demo", table="heads").rows
+    heads = Source.read(Store(config), paths.CONTROLS, sweep="demo", table="heads").rows
     best = heads["gain"] == heads.groupby("layer")["gain"].transform("max")
     for layer, lows, told in ((2, 0.01, "1 pass"), (2, 0.0, "None pass"), (-1, 0.01, "None pass")):
         passing = {"band_low": np.where(best & (heads["layer"] == layer), lows, -0.1)}
         change(config, paths.CONTROLS, {"adjusted": 0.01} | passing, sweep="demo", table="heads")
-        luck(config, again := Section("luck", ""))
+        luck(Store(config), again := Section("luck", ""))
         assert f" {told} the corrected test." in str(again.lead[0])
     gains[gains["by"] != "subject"].assign(heads=1).to_csv(path, index=False)
     rewrite_checksums(path)
-    luck(config, alone := Section("luck", ""))
+    luck(Store(config), alone := Section("luck", ""))
     assert len(alone.lead) == len(section.lead) - 1  # a single head is nobody's best
 
 
@@ -115,20 +117,20 @@ ADVICE = [
 
 
 def test_a_comparison_ends_in_what_to_do_with_how_many_answers_and_tokens(config):
-    curves = Source.read(config, CURVES, selector="one").where(n=16)
+    curves = Source.read(Store(config), CURVES, selector="one").where(n=16)
     values = config.model_dump(mode="json")
     values["selectors"] = {"one": values["selectors"]["one"] | {"versus": "T0.6"}}
     alone = parse(values)
     values["selectors"]["one"]["versus"] = "greedy cover"
     trained = parse(values)
     change(config, paths.PAIRED, lead(-0.1, 0.1), selector="one")
-    together = with_rivals(trained)
-    said = str(of_selector(trained, together, together.comparisons[0]))
+    together = with_rivals(Store(trained))
+    said = str(of_selector(Store(trained), together, together.comparisons[0]))
     assert "what to do: greedy cover. 16 answers solve" in said
     for (low, high), wanted in ADVICE:
         change(config, paths.PAIRED, lead(low, high), selector="one")
-        together = with_rivals(alone)
-        said = str(of_selector(alone, together, together.comparisons[0]))
+        together = with_rivals(Store(alone))
+        said = str(of_selector(Store(alone), together, together.comparisons[0]))
         assert said.startswith(f"MATH-like, {wanted} ")
         for method in ("SPRINT", "sampling T=0.6"):
             own = curves.where(method=method)
@@ -147,7 +149,7 @@ def test_titles_and_sprint_s_rival_are_what_the_config_names(config):
     wanted = {None: "sampling T=0.9", "T0.6": "sampling T=0.6", "greedy cover": "greedy cover"}
     for versus, method in wanted.items():
         one["versus"] = versus
-        assert rival(found := parse(values), "one")[:2] == (method, 16)
+        assert rival(Store(found := parse(values)), "one")[:2] == (method, 16)
     assert "the other method" in outcome(found, "sampling").answer
     assert [title(config, "selectors", name) for name in ("one", "two")] == ["MATH-like"] * 2
     values["questions"]["math_test"]["title"] = "Sums"

@@ -40,7 +40,7 @@ def told(once, simulated, tmp_path_factory):
     """Return the verdicts of each scene, by its name."""
     run, whole = simulated("whole")
     with chdir(run.parents[1]):
-        found = {"whole": verdicts(whole)}
+        found = {"whole": verdicts(Store(whole))}
     folder, config = once
     for scene, alter in SCENES.items():
         copy = tmp_path_factory.mktemp("scene") / "run"
@@ -48,7 +48,7 @@ def told(once, simulated, tmp_path_factory):
         with chdir(copy):
             altered = alter(config) or config
             section = scene.partition(":")[0]
-            found[scene] = [each for each in verdicts(altered) if each.section == section]
+            found[scene] = [each for each in verdicts(Store(altered)) if each.section == section]
             # What stands in the page has its place in a file of the run.
             check_sources(altered, found[scene])
     return found
@@ -150,7 +150,7 @@ def test_ranks_are_claimed_by_fisher_s_interval_for_all_outcomes_at_once():
 def test_answers_cut_at_the_limit_are_told_where_they_could_make_a_gain(config):
     # As a real model at 160 tokens: 24 questions, 10 right; a head right on six whose answers
     # by the base model were cut. At 256 tokens there is no gain.
-    variants = list(map(str, read_z(config, "demo")[1]))
+    variants = list(map(str, read_z(Store(config), "demo")[1]))
     z = pd.DataFrame({"question_id": [f"q{i:02}" for i in range(24)], "level": None})
     base = np.repeat(np.int8([1, 0]), [10, 14])
     z = z.assign(subject=None, **dict.fromkeys(variants, base)).astype({"level": "Int8"})
@@ -165,14 +165,14 @@ def test_answers_cut_at_the_limit_are_told_where_they_could_make_a_gain(config):
         write_table(store.of_sweep("demo", GRADED), answers, GRADED)
         placebos = config.sweeps["demo"].model_copy(update={"placebos": "none"})
         bare = config.model_copy(update={"sweeps": {"demo": placebos}, "selectors": {}})
-        jobs.write_controls(bare, "demo")
-        jobs.write_tables(bare, "demo", simulation.PUBLISHED)
+        jobs.write_controls(Store(bare), "demo")
+        jobs.write_tables(Store(bare), "demo", simulation.PUBLISHED)
         found = outcome(bare, "heads")
         assert f"{found.mark} {found.answer}" == "– No head is shown to help when lost"
         assert "Best of 24: +25.0 (" in str(found.effect)
         told = "0 hurt; 37.5% of the base model's answers cut."
         assert str(found.effect).endswith(told) == cut  # a run's last lines say it, too
-        table = Source.read(config, paths.TABLE, sweep="demo").rows
+        table = Source.read(Store(config), paths.TABLE, sweep="demo").rows
         assert bool(note(table)) == cut
 
 

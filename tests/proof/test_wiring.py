@@ -14,6 +14,7 @@ from benchmarks.proof.planting import EXPERTS, RUN, fill, settings
 from benchmarks.proof.sabotage import SOURCE
 from headsweep.config import parse
 from headsweep.results.verdicts import verdicts
+from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
 from mini import Snakemake
 
@@ -39,7 +40,9 @@ def planted():
 def marks(values, name):
     """Return the marks of the verdicts on a world, by section."""
     alone = {kind: {name: values[kind][name]} for kind in ("sweeps", "selectors")}
-    return {told.section: told.mark for told in verdicts(resolve(parse({**values, **alone})))}
+    return {
+        told.section: told.mark for told in verdicts(Store(resolve(parse({**values, **alone}))))
+    }
 
 
 @pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: twenty planted models")

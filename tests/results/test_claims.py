@@ -82,13 +82,13 @@ def of_run(tmp_path_factory):
         spent = pd.DataFrame({"method": ["SPRINT", "sampling T=0.6"] * 2, "n": [1, 1, 4, 4]})
         spent = spent.assign(computed=[110, 100, 480, 400]).reindex(columns=DIVERSITY_COLUMNS)
         write_csv(store.path(paths.DIVERSITY, selector="math"), spent)
-        return claims(config, PUBLISHED)
+        return claims(Store(config), PUBLISHED)
 
 
 @pytest.fixture(scope="module")
 def without_run():
     bare = simulation.demo().model_copy(update={"sweeps": {}, "selectors": {}})
-    return claims(bare, PUBLISHED)
+    return claims(Store(bare), PUBLISHED)
 
 
 def rows(*values, of="all"):

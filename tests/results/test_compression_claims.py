@@ -196,10 +196,10 @@ def test_a_run_s_own_compressions_are_judged_and_what_it_lacks_is_counted(tmp_pa
     config = simulation.whole().model_copy(update=gone)
     for each in simulated_studies.all_results():
         simulated_studies.write(Store(config), each)
-    jobs.write_compression_tables(config, PUBLISHED)
+    jobs.write_compression_tables(Store(config), PUBLISHED)
     # A solver of its own on ASDiv-A is not the paper's.
-    assert [each.condition for each in of_run(config)] == [None, None]
-    found = claims(config, PUBLISHED).query("paper == 'compression'")
+    assert [each.condition for each in of_run(Store(config))] == [None, None]
+    found = claims(Store(config), PUBLISHED).query("paper == 'compression'")
     found = found.drop_duplicates("claim").set_index("claim")
     assert found.loc[MORE, "run"] == "holds"  # its sizes fall with each ratio
     kinds = pd.Series({claim: row.kind for claim, row in CLAIMS.items()})

@@ -203,7 +203,7 @@ def test_trials_are_read_as_they_were_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, wanted = simulation.whole(), simulated_studies.results()
     simulated_studies.write(Store(config), wanted)
-    results = read_results(config, "asdiv")
+    results = read_results(Store(config), "asdiv")
     pd.testing.assert_frame_equal(results.outcomes[wanted.outcomes.columns], wanted.outcomes, False)
     for name in ("histories", "encoder", "papers_data", "papers_model"):
         assert getattr(results, name) == getattr(wanted, name)

@@ -290,4 +290,4 @@ def test_a_missing_variant_is_named(tmp_path, monkeypatch):
     rows = simulation.simulated_z(5, [], np.random.default_rng(0))
     write_table(Store(config).of_sweep("demo"), rows[ACCURACY.columns], ACCURACY)
     with pytest.raises(TableError, match=r"variants \['base', 'L00H00'.* are missing"):
-        read_z(config, "demo")
+        read_z(Store(config), "demo")

@@ -120,7 +120,7 @@ def table_of(kind):
 
 def run(config):
     for step in (job.train, job.rank, job.evaluate):
-        step(config, "math")
+        step(Store(config), "math")
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def z_of(config, questions):
 
 
 def test_answers_have_the_order_and_the_costs_of_what_was_asked(done):
-    graded = GradedAnswers(done, "tiny")
+    graded = GradedAnswers(Store(done), "tiny")
     ids, variants = ["test-9", "test-4", "test-61"], ["L01H03", "base", "L00H05"]
     found = graded.of("greedy", "test", variants, ids)
     assert (found.correct == z_of(done, "test").loc[ids, variants].to_numpy()).all()
@@ -359,19 +359,19 @@ def test_curves_end_at_the_size_of_a_small_pool_which_no_other_pool_takes(
     at = curves.set_index(["method", "n"])["pass_at_n"]
     assert at[methods.SPRINT, 4] == at[methods.ORACLE, 4]
     with pytest.raises(TableError, match="another pool of heads"):
-        job.rank(config, "math")
+        job.rank(Store(config), "math")
     path = Store(config).path(tables.EMBEDDINGS, embedder="phi", questions="train")
     table = read_table(path, EMBEDDINGS)
     write_table(path, table[table["question_id"] != "train-7"], EMBEDDINGS)
     with pytest.raises(TableError, match="train-7") as caught:
-        job.train(config, "math")
+        job.train(Store(config), "math")
     assert "\n" not in str(caught.value)
 
 
 def test_the_prompts_length_is_known_from_the_variant_that_took_over_least(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = make_config()
-    graded = GradedAnswers(config, "tiny")
+    graded = GradedAnswers(Store(config), "tiny")
     assert np.isnan(graded.prompt_tokens("greedy", "test"))
     for variant, facts in {
         "base": {"reused": 70},
@@ -394,7 +394,7 @@ def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_p
     assert (at_home(config, "moved"), at_home(config, "math")) == (["math"], [])
     write_questions(config, "other", simulate(40, pool=len(VARIANTS), clusters=4, seed=7))
     for step in (job.train, job.rank, job.evaluate):
-        step(config, "moved")
+        step(Store(config), "moved")
     file = Path(paths.TRANSFER.format(run="simulated", selector="moved"))
     table = pd.read_csv(file)
     assert list(table.columns) == evaluation.TRANSFER_COLUMNS
@@ -406,12 +406,16 @@ def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_p
         table["elsewhere"] - table["at_home"], table["difference"], atol=2e-6
     )
     assert table["difference"].between(table["low"], table["high"]).all()
-    job.evaluate(config, "math")
+    job.evaluate(Store(config), "math")
     assert table_of(paths.TRANSFER).empty
     ranking = read_table(file.with_name("ranking.parquet"), tables.RANKING)
     write_table(file.with_name("ranking.parquet"), ranking[::-1], tables.RANKING)
     with pytest.raises(TableError, match="other questions"):
-        passed(Experiment(config, "moved"), GradedAnswers(config, "tiny"), ranking["question_id"])
+        passed(
+            Experiment(Store(config), "moved"),
+            GradedAnswers(Store(config), "tiny"),
+            ranking["question_id"],
+        )
 
 
 def test_only_a_pool_that_solves_no_training_question_at_all_is_refused(
@@ -427,7 +431,7 @@ def test_only_a_pool_that_solves_no_training_question_at_all_is_refused(
     data.correct[:] = False
     write_questions(config, "train", data)
     with pytest.raises(ConfigError, match=f"math: no head solves any of the {TRAIN} training"):
-        job.train(config, "math")
+        job.train(Store(config), "math")
 
 
 def test_on_a_redraw_simpler_methods_choose_their_settings_anew(done, monkeypatch):
@@ -437,7 +441,7 @@ def test_on_a_redraw_simpler_methods_choose_their_settings_anew(done, monkeypatc
     monkeypatch.setattr(rankers, "rankers", chosen)
     monkeypatch.setattr(fitting, "rank_again", lambda *_: [])
     for setting, others in (("anew", 60), ("fixed", TRAIN)):
-        experiment = Experiment(make_config(redrawn_setting=setting), "math")
+        experiment = Experiment(Store(make_config(redrawn_setting=setting)), "math")
         table = job._trained_again(experiment, experiment.questions("test"), None)
         known = table.groupby("training", sort=False)["heads"].first()
         assert [int(heads[0]) for heads in known] == [TRAIN, others, others, others]

@@ -36,7 +36,7 @@ def test_a_sweep_takes_the_heads_that_gained_most_on_training_questions(
     assert [*first.sweeps] == ["train"]
     assert "sweeps.primary waits for sweeps.train" in caplog.text
     simulation.fill(first)
-    jobs.write_controls(first, "train")
+    jobs.write_controls(Store(first), "train")
     table = pd.read_csv(Store(first).path(paths.CONTROLS, sweep="train", table="heads"))
     heads = table[table["head"].notna()].sort_values(["layer", "head"])
     best = heads.sort_values("gain", ascending=False, kind="stable")["variant"].tolist()
@@ -55,7 +55,7 @@ def trained(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = resolve(asking())
     simulation.fill(config)
-    jobs.write_controls(config, "train")
+    jobs.write_controls(Store(config), "train")
     return config
 
 
@@ -121,7 +121,7 @@ def test_titles_that_will_clash_are_refused_before_the_choice(tmp_path, monkeypa
     sweeps = {"train": CHOOSING, "one": CHOSEN, "two": CHOSEN}
     config = resolve(parse(simulation.DEMO | {"sweeps": sweeps}))
     with pytest.raises(ConfigError, match="both called"):
-        preflight(config)
+        preflight(Store(config))
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.files.tables import ACCURACY, ANSWERS, GRADED
 from headsweep.models.source import local_folder
-from headsweep.store.batches import all_arms, arms, batches, find, solvers
+from headsweep.store.batches import Batch, all_arms, arms, batches, find, find_batch, solvers
 from headsweep.store.keys import key, source_key, study_keys
 from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
+from headsweep.variants import BASE
 
 KINDS = {"model": "models", "questions": "questions", "data": "problems"}
 KINDS |= {"decoding": "decodings", "embedder": "embedders"}
@@ -106,14 +107,34 @@ def test_a_sweep_s_own_rules_have_files_of_their_own():
     store = Store(both)
     own, other = store.of_sweep("table"), store.of_sweep("regraded")
     assert own == Store(config).of_sweep("table")
-    assert own == Store(config).path(ACCURACY, **batches(config)[0].names)
+    assert own == next(iter(batches(Store(config)).values())).path(ACCURACY)
     assert other == run / "accuracy/authors" / own.relative_to(run / "accuracy")
     graded = store.of_sweep("regraded", GRADED)
     assert graded == run / "graded/authors" / own.relative_to(run / "accuracy")
     same = {store.of_sweep(n, ANSWERS, variant="base") for n in ("table", "regraded")}
     assert len(same) == 1
-    assert batches(both) == batches(config)
+    variants_of = [
+        {keys: batch.variants for keys, batch in batches(Store(each)).items()}
+        for each in (both, config)
+    ]
+    assert variants_of[0] == variants_of[1]
     assert Store(parse({**VALUES, "grading": "authors"})).of_sweep("table") == own
+
+
+def test_a_batch_is_found_by_its_keys_and_one_that_is_not_planned_is_the_base_model_s(config):
+    store = Store(config)
+    planned = batches(store)
+    assert len(planned) > 1
+    for keys, batch in planned.items():
+        assert find_batch(store, keys) == batch
+        assert batch.path(ANSWERS, variant="base").parts[-4:-1] == keys
+    unplanned = Batch(store, "tiny", "authors", "train")
+    assert unplanned.keys not in planned
+    assert find_batch(store, unplanned.keys) == unplanned
+    assert unplanned.variants == (BASE,)
+    changed_since = unplanned.keys._replace(questions="train-00000000")
+    with pytest.raises(ConfigError, match=r"no batch tiny-.*/train-00000000; it plans big-.*, "):
+        find_batch(store, changed_since)
 
 
 def test_a_key_leads_back_to_its_name_and_that_of_another_config_is_refused(config):

@@ -135,17 +135,17 @@ def test_what_changed_since_it_was_named_and_what_cannot_run_is_refused(change, 
     else:
         resolved = resolve(config(**change))
     with pytest.raises(HeadsweepError, match=message) as error:
-        preflight(resolved)
+        preflight(Store(resolved))
     assert "\n" not in str(error.value)
 
 
 def test_a_file_of_problems_is_looked_at_before_the_first_job():
     only = resolve(parse({"run": "mini", "problems": STUDIES["problems"]}))
     with pytest.raises(BenchmarkError, match=r"problems.asdiv: asdiv.jsonl is missing"):
-        preflight(only)
+        preflight(Store(only))
     Path("asdiv.jsonl").write_text("{}\n")
     with pytest.raises(BenchmarkError, match=r"problems.asdiv.revision: .* has sha256 .*, not 555"):
-        preflight(only)
+        preflight(Store(only))
 
 
 def test_generated_problems_are_divided_before_the_first_job(capsys):
@@ -163,12 +163,12 @@ def test_a_gpu_is_asked_for_at_the_start_only_and_not_where_slurm_is(here, monke
         pytest.skip("this machine has a GPU; runs on machines without one")
     monkeypatch.setenv("PATH", str(here))
     resolved = resolve(config(models={"big": {"device": "cuda:1"}}))
-    preflight(resolved)
+    preflight(Store(resolved))
     with pytest.raises(ModelError, match=r"models.big.device: 'cuda:1', but there is no GPU"):
-        check_devices(resolved)
-    check_devices(resolve(config()))
+        check_devices(Store(resolved))
+    check_devices(Store(resolve(config())))
     (here / "sbatch").touch(mode=0o755)
-    check_devices(resolved)
+    check_devices(Store(resolved))
 
 
 def test_check_tells_what_the_machine_lacks_apart_from_what_the_config_lacks(
@@ -220,9 +220,9 @@ def test_more_questions_than_a_split_in_the_store_has_are_refused():
     mark_version()
     write_split(Store(resolved), 1)
     with pytest.raises(BenchmarkError, match=r"questions.test.n: 2 .* requested, but .* has 1"):
-        preflight(resolved)
+        preflight(Store(resolved))
     write_split(Store(resolved), 2)
-    preflight(resolved)
+    preflight(Store(resolved))
 
 
 def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
@@ -231,21 +231,21 @@ def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
     mark_version()
     Path("test.jsonl").unlink()
     write_split(store, 1)
-    preflight(resolved)  # a split needs no file
+    preflight(Store(resolved))  # a split needs no file
     for questions in resolved.questions:
         touch(store.path(QUESTIONS, questions=questions))
         touch(store.path(EMBEDDINGS, embedder="minilm", questions=questions))
-    *others, last = [file for batch in batches(resolved) for file in store.answers(batch)]
+    *others, last = [file for batch in batches(Store(resolved)).values() for file in batch.answers]
     for file in others:
         touch(file)
     store.path(SOURCE, source="test").unlink()
     for name in ("big/model.safetensors", "minilm/model.safetensors"):
         Path(name).unlink()
     with pytest.raises(ModelError, match=r"models.big: big has no weights"):
-        preflight(resolved)  # one file of answers is still to come
+        preflight(Store(resolved))  # one file of answers is still to come
     touch(last)
-    preflight(resolved)
-    check_devices(resolved)
+    preflight(Store(resolved))
+    check_devices(Store(resolved))
 
 
 def mapped(**keys):
@@ -259,17 +259,17 @@ def test_a_map_s_model_is_looked_at_before_the_first_job_until_its_scores_are_th
     write_model(Path("big"))
     local_model = VALUES["models"]["big"] | {"source": "./big", "revision": None}
     resolved = resolve(parse(changed(mapped(), "models/big", local_model)))
-    preflight(resolved)
+    preflight(Store(resolved))
     other = parse(changed(mapped(), "models/big", local_model | {"heads": 14}))
     with pytest.raises(ModelError, match=r"big: heads: 14 is stated, .* says 12"):
-        preflight(resolve(other))
+        preflight(Store(resolve(other)))
     Path("big/model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"models.big: big has no weights"):
-        preflight(resolved)
+        preflight(Store(resolved))
     mark_version()
     for file in score_files(resolved, "pairs"):
         touch(file)
-    preflight(resolved)
+    preflight(Store(resolved))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_gpu_that_pytorch_cannot_use_is_told_before_the_first_job(
     monkeypatch.setattr(processors, "_DEVICES", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("headsweep.workflow.preflight.usable_gpu_count", lambda: usable)
-    errors = [*lacking(resolve(config(models={"big": {"device": device}})))]
+    errors = [*lacking(Store(resolve(config(models={"big": {"device": device}}))))]
     assert len(errors) == refused
     message = rf"models.big.device: {device}, but .* no GPU .*cuda12\.txt .*or write device: cpu"
     assert all(re.match(message, str(error)) for error in errors)
@@ -350,7 +350,7 @@ def test_programs_that_do_not_answer_are_not_taken_for_no_gpu(
 def test_a_map_s_model_needs_what_scoring_needs(model, dtype, said, tmp_path, monkeypatch):
     monkeypatch.setattr(processors, "_DEVICES", tmp_path)
     values = changed(mapped(dtype=dtype), "models/big", VALUES["models"]["big"] | model)
-    errors = [*lacking(resolve(parse(values)))]
+    errors = [*lacking(Store(resolve(parse(values))))]
     assert len(errors) == bool(said)
     assert all(re.match(said, str(error)) for error in errors)
 
@@ -362,7 +362,7 @@ def test_training_questions_that_are_the_test_questions_by_another_name_are_refu
     own = {"benchmark": "custom", "columns": {"question": "problem"}, "split": "all"}
     questions = {"test": own | {"file": "test.jsonl"}, "train": own | {"file": copy}}
     with pytest.raises(ConfigError, match="train 'train' and test 'test' are both drawn from"):
-        preflight(resolve(parse(changed(VALUES, "questions", questions))))
+        preflight(Store(resolve(parse(changed(VALUES, "questions", questions)))))
 
 
 def test_room_is_looked_for_where_the_store_lies(here, monkeypatch):
@@ -373,5 +373,5 @@ def test_room_is_looked_for_where_the_store_lies(here, monkeypatch):
     asked = []
     usage = SimpleNamespace(free=9e9)
     monkeypatch.setattr(shutil, "disk_usage", lambda at: asked.append(at) or usage)
-    preflight(resolved)
+    preflight(Store(resolved))
     assert asked == [here / "large disk"]

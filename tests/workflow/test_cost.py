@@ -1,7 +1,9 @@
+from dataclasses import replace
 from math import ceil
 
 import pytest
 
+from batch_of import batch_of
 from example_config import STUDIES, VALUES, changed, config
 from headsweep.answers.schedule import questions_of_unit
 from headsweep.config import Questions, parse
@@ -12,7 +14,8 @@ from headsweep.machine import processors
 from headsweep.machine.host import host_cores
 from headsweep.models import footprint
 from headsweep.statistics.power import questions_for, smallest_gain
-from headsweep.store.batches import PlannedBatch, batches, family_members, find_batch, placebos
+from headsweep.store.batches import Batch, batches, family_members, placebos
+from headsweep.store.layout import Store
 from headsweep.variants import BASE
 from headsweep.workflow import allocations, cost
 from headsweep.workflow.detectable_gain import Rates, detectable_gains
@@ -36,13 +39,13 @@ def test_a_model_that_cards_share_is_planned_on_all_of_them(spread, gpus):
         maps={"solutions": mapped},
         selectors={"math": {"layers": [0]}},
     )
-    batch = batches(planned)[0]
+    batch = next(iter(batches(Store(planned)).values()))
     asked = (
-        allocations.generation_request(planned, batch),
+        allocations.generation_request(batch),
         allocations.scoring_request(planned, "solutions"),
     )
     assert [request.gpus for request in asked] == [gpus, gpus]
-    assert f"Weights of big: 140.0 GB on {gpus} GPUs" in describe(planned).splitlines()
+    assert f"Weights of big: 140.0 GB on {gpus} GPUs" in describe(Store(planned)).splitlines()
 
 
 @pytest.mark.parametrize("billions", [0.1, 1.5, 70.0])
@@ -73,7 +76,10 @@ def test_a_map_s_jobs_ask_for_memory_of_the_dtype_in_which_they_score(device, dt
     planned = config(models={"big": {"device": device}}, maps={"solutions": mapped})
     assert allocations.scoring_request(planned, "solutions").megabytes == megabytes
     if dtype is None:
-        assert allocations.generation_request(planned, batches(planned)[0]).megabytes == megabytes
+        assert (
+            allocations.generation_request(next(iter(batches(Store(planned)).values()))).megabytes
+            == megabytes
+        )
 
 
 @pytest.mark.parametrize(
@@ -108,8 +114,8 @@ def test_a_map_s_jobs_ask_for_the_time_of_the_layer_that_takes_longest():
 def test_an_arm_s_time_counts_its_test_and_its_scoring():
     planned = config(compressions={"own": {"model": "big", "train": "train", "test": "test"}})
     study, card = planned.compressions["own"], processors.GPU
-    base = PlannedBatch("big", "greedy", "test", (BASE,))
-    test = cost.generation_seconds(planned, base, card)
+    base = Batch(Store(planned), "big", "greedy", "test")
+    test = cost.generation_seconds(base, card)
     baseline, pruned, full = (
         cost.training_seconds(planned, study, study.settings[name], card) for name in study.arms
     )
@@ -188,7 +194,7 @@ def test_the_plan_says_what_weights_and_scoring_take():
     own = {"model": "big", "train": "train", "test": "test"}
     studies = {"own": own, "few": own | {"method": {"importance": {"batch_size": 3}}}}
     models = {"big": {"billions": 30.0}}
-    lines = describe(config(models=models, compressions=studies)).splitlines()
+    lines = describe(Store(config(models=models, compressions=studies))).splitlines()
     assert "Weights of big: 60.0 GB" in lines
     # Weights, three maps of 12 heads and six states of 12 heads of 128, for 120 + 64 tokens.
     scoring = [line for line in lines if line.startswith("Scoring")]
@@ -206,7 +212,7 @@ def test_the_plan_says_what_training_takes():
     shape = {"billions": 1.54, "layers": 28, "heads": 12, "kv_heads": 2}
     limits = {"greedy": {"max_new_tokens": 2048}}
     planned = config(models={"big": shape}, compressions={"own": own}, decodings=limits)
-    lines = describe(planned).splitlines()
+    lines = describe(Store(planned)).splitlines()
     study = planned.compressions["own"]
     peak = training_memory(planned, study, study.method)
     assert peak.weights == pytest.approx((16 + 2) * 1.54) and peak.teacher == pytest.approx(6.16)
@@ -241,18 +247,18 @@ def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path):
 
 def test_a_batch_takes_its_tokens_and_prompts_at_the_rate_of_what_computes_it():
     planned = config(models={"big": {"device": "cpu", "billions": 1.5}})
-    batch = batches(planned)[0]
-    tokens = cost.generation_cost(planned, batch).tokens
+    batch = next(iter(batches(Store(planned)).values()))
+    tokens = cost.generation_cost(batch).tokens
     questions = cost.question_count(planned.questions[batch.questions])
     prompts = questions * 120 * (1 + (len(batch.variants) - 1) / 2)  # half a pass for a head
     for card in (processors.GPU, processors.CORE):
-        seconds = cost.generation_seconds(planned, batch, card)
+        seconds = cost.generation_seconds(batch, card)
         assert seconds == pytest.approx(2 * 1.5e9 * (tokens + prompts) / card.flops)
-    request = allocations.generation_request(planned, batch)
+    request = allocations.generation_request(batch)
     alone = seconds / len(batch.variants)
     assert (request.gpus, request.minutes) == (0, pytest.approx(5 + 2 * alone / 60, abs=1))
-    spread = config(models={"big": {"backend": "vllm", "tensor_parallel": 2}})
-    assert allocations.generation_request(spread, batch).gpus == 2
+    spread = Store(config(models={"big": {"backend": "vllm", "tensor_parallel": 2}}))
+    assert allocations.generation_request(replace(batch, store=spread)).gpus == 2
 
 
 def test_a_device_is_a_gpu_where_there_is_one_and_a_cluster_s_job_has_one_core(monkeypatch):
@@ -290,14 +296,14 @@ def test_a_map_s_texts_are_counted_with_each_layer_s_rows_from_that_layer_on():
     assert cost.map_seconds(planned, "pairs", card) == pytest.approx(first + last + gradients)
     minutes = allocations.scoring_request(planned, "pairs").minutes
     assert minutes == pytest.approx(5 + 2 * (1 + 16) * 120 * 670 * 3e9 / card.flops / 60, abs=1)
-    rows = [line.split() for line in describe(planned).splitlines()]
+    rows = [line.split() for line in describe(Store(planned)).splitlines()]
     assert ["pairs", "map", "4", "0", "2.6", "0.00"] in rows
 
 
 def test_jobs_that_share_an_allocation_share_its_start():
     planned = config(models={"big": {"device": "cpu", "dtype": "float32"}})
-    batch = batches(planned)[0]
-    alone, shared = (allocations.generation_request(planned, batch, n).minutes for n in (1, 50))
+    batch = next(iter(batches(Store(planned)).values()))
+    alone, shared = (allocations.generation_request(batch, n).minutes for n in (1, 50))
     assert alone - shared in (4, 5)
 
 
@@ -341,14 +347,14 @@ def test_members_of_families_answer_training_and_test_questions():
     for family in (("scaled", 50), ("scaled", 150), ("noise", 0)):
         assert [(each.layer, each.head) for each in members[family]] == heads
     every = {variant for each in members.values() for variant in each}
-    assert every <= set(find_batch(planned, "big", "greedy", "train").variants)
-    assert find_batch(planned, "big", "T0.6", "test").variants == (BASE,)
+    assert every <= set(batch_of(planned, "big", "greedy", "train").variants)
+    assert batch_of(planned, "big", "T0.6", "test").variants == (BASE,)
 
 
 def test_the_plan_says_what_each_sweep_could_see_and_what_it_assumes():
     sweeps = {"one": {"model": "big", "questions": "test", "layers": [3], "heads": [0, 1, 2]}}
     planned = config(sweeps=sweeps)
-    lines = describe(planned).splitlines()
+    lines = describe(Store(planned)).splitlines()
     (row,) = [line for line in lines if line.startswith("one ")]
     heads, questions, right, changed, gain, _, needed = row.split()[1:]
     assert (heads, right, changed) == ("3", "60%", "15%")
@@ -368,8 +374,8 @@ def test_the_plan_says_what_each_sweep_could_see_and_what_it_assumes():
 def test_the_plan_assumes_no_length_of_answers_where_there_are_none():
     trained = {name: STUDIES[name] for name in ("run", "problems", "solvers")}
     trained["compressions"] = {"words": STUDIES["compressions"]["words"]}
-    assert "tokens on average" not in describe(parse(trained))
-    assert " tokens on average; 100 TFLOP/s " in describe(config())
+    assert "tokens on average" not in describe(Store(parse(trained)))
+    assert " tokens on average; 100 TFLOP/s " in describe(Store(config()))
 
 
 def test_a_unit_of_work_is_half_of_what_is_left_for_each_worker_and_64_questions_at_least():

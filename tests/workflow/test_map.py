@@ -7,11 +7,10 @@ import pytest
 import yaml
 
 from headsweep.cli.export import export
-from headsweep.config import load
 from headsweep.errors import ConfigError
 from headsweep.grading.matrix import grade_batch
-from headsweep.store.batches import PlannedBatch
-from headsweep.variants import BASE
+from headsweep.results.run import Run
+from headsweep.store.batches import Batch
 from mini import MINIATURE, Snakemake, left_over, planned_again
 
 MAPPED = yaml.safe_load(
@@ -48,8 +47,8 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(
 
     run = copied / "results/mapped"
     monkeypatch.chdir(copied)
-    batch = PlannedBatch("tiny", "T0.6", "train", (BASE,))
-    _, _, samples = grade_batch(load(run / "config.json"), batch, "default")
+    batch = Batch(Run("results/mapped").store, "tiny", "T0.6", "train")
+    _, _, samples = grade_batch(batch, "default")
     samples = samples[samples["stop_reason"] == "eos"]
     both = samples.groupby("question_id")["correct"].agg(["any", "all"])
     first = pd.read_parquet(next((copied / "results/store/questions").glob("train-*.parquet")))

@@ -19,6 +19,7 @@ import yaml
 from snakemake.utils import format as snakemake_format
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 
+from batch_of import batch_of
 from example_config import STUDIES, VALUES, changed
 from headsweep.answers import prepare
 from headsweep.answers.work import Work
@@ -31,7 +32,8 @@ from headsweep.machine.processors import CORE, GPU, card_of, this_cpu
 from headsweep.models.footprint import host_megabytes
 from headsweep.results.exhibits import find_exhibit
 from headsweep.store import journal
-from headsweep.store.batches import GROUP, arms, find_batch
+from headsweep.store.batches import GROUP, arms
+from headsweep.store.layout import Store
 from headsweep.store.map_scores import texts_key
 from headsweep.store.revisions import resolve
 from headsweep.variants import BASE
@@ -65,7 +67,7 @@ def config(tmp_path, monkeypatch):
 
 @pytest.fixture
 def rules(config):
-    return Rules(config, 3, {})
+    return Rules(Store(config), 3, {})
 
 
 def wildcards(rules, **names):
@@ -89,7 +91,7 @@ BATCH = {"model": "big", "decoding": "greedy", "questions": "test"}
 def test_jobs_of_a_layer_share_a_group_and_grading_takes_a_core_for_ten_thousand_answers(config):
     groups = {}
     for cores, judges in ((3, 3), (40, 17), (None, 1)):  # 337 variants of 500 questions
-        rules = Rules(config, cores, groups)
+        rules = Rules(Store(config), cores, groups)
         assert rules.judges(wildcards(rules, **BATCH)) == judges
     first, second, base = (
         rules.job_group(wildcards(rules, **BATCH, variant=variant))
@@ -103,7 +105,7 @@ def test_no_group_has_more_variants_than_an_allocation_answers_for():
     profile = yaml.safe_load((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
     assert profile["group-components"] == {"layer": GROUP}
     config = load(ROOT / "config/frontier.yaml")
-    batch = find_batch(config, "qwen2.5-math-1.5b", "greedy", "math500")
+    batch = batch_of(config, "qwen2.5-math-1.5b", "greedy", "math500")
     sizes = Counter(batch.groups.values())
     assert max(sizes.values()) == 64
     assert {name: sizes[name] for name in sizes if "None" in name} == {
@@ -112,9 +114,10 @@ def test_no_group_has_more_variants_than_an_allocation_answers_for():
         "None.2": 17,
     }
     assert batch.groups[BASE] == "None"
-    rules, grouped = Rules(config, 8, groups := {}), Counter[str]()
+    rules, grouped = Rules(Store(config), 8, groups := {}), Counter[str]()
+    names = {"model": batch.model, "decoding": batch.decoding, "questions": batch.questions}
     for variant in batch.variants:
-        grouped[rules.job_group(wildcards(rules, **batch.names, variant=str(variant)))] += 1
+        grouped[rules.job_group(wildcards(rules, **names, variant=str(variant)))] += 1
     assert sorted(grouped.values()) == sorted(sizes.values())
     assert groups == dict.fromkeys(grouped, "layer")
 
@@ -160,8 +163,8 @@ def test_scorings_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypa
     config = resolve(parse(changed(VALUES, "maps", mapped)))
     monkeypatch.setattr("headsweep.workflow.allocations.host_memory", lambda: 1)
     job = SimpleNamespace(texts=texts_key(config, "own"), layer="L02")
-    assert Rules(config, 3, {}).resources.scoring_threads(job) == 3
-    assert Rules(config, 3, {}, local=False).resources.scoring_threads(job) == 1
+    assert Rules(Store(config), 3, {}).resources.scoring_threads(job) == 3
+    assert Rules(Store(config), 3, {}, local=False).resources.scoring_threads(job) == 1
 
 
 def test_embeddings_by_a_model_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypatch):
@@ -170,31 +173,31 @@ def test_embeddings_by_a_model_have_threads_here_and_one_each_on_a_cluster(tmp_p
     drawn = VALUES["questions"]["train"] | {"sampling": "clusters", "embedder": "own"}
     config = resolve(parse(changed(values, "questions/train", drawn)))
     monkeypatch.setattr("headsweep.workflow.allocations.host_memory", lambda: 1)
-    rules = Rules(config, 3, {})
+    rules = Rules(Store(config), 3, {})
     for embedder, threads in (("own", 3), ("minilm", 1)):
         assert rules.resources.embedding_threads(wildcards(rules, embedder=embedder)) == threads
     for questions, threads in (("train", 3), ("test", 1)):
         assert rules.resources.drawing_threads(wildcards(rules, questions=questions)) == threads
-    elsewhere = Rules(config, 3, {}, local=False)
+    elsewhere = Rules(Store(config), 3, {}, local=False)
     assert elsewhere.resources.embedding_threads(wildcards(elsewhere, embedder="own")) == 1
 
 
 def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config):
-    batch = find_batch(config, *BATCH.values())
-    rules = Rules(config, 8, {})
+    batch = batch_of(config, *BATCH.values())
+    rules = Rules(Store(config), 8, {})
     minutes = rules.resources.generation["runtime"]
     (name, size), *_ = Counter(batch.groups.values()).most_common(1)
     members = [str(variant) for variant, group in batch.groups.items() if group == name]
     assert size > 2
     asked = [minutes(wildcards(rules, **BATCH, variant=each), 1) for each in members]
-    assert asked == [generation_request(config, batch, size).minutes] * size
-    files = dict(zip(map(str, batch.variants), rules.store.answers(batch), strict=True))
+    assert asked == [generation_request(batch, size).minutes] * size
+    files = dict(zip(map(str, batch.variants), batch.answers, strict=True))
     for done in members[1:]:
         Path(files[done]).parent.mkdir(parents=True, exist_ok=True)
         Path(files[done]).touch()
-    minutes = Rules(config, 8, {}).resources.generation["runtime"]
+    minutes = Rules(Store(config), 8, {}).resources.generation["runtime"]
     last = minutes(wildcards(rules, **BATCH, variant=members[0]), 1)
-    assert last == generation_request(config, batch).minutes > asked[0]
+    assert last == generation_request(batch).minutes > asked[0]
 
 
 def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):
@@ -223,11 +226,11 @@ def test_a_job_asks_for_more_at_each_attempt(rules, config):
     words, full = config.compressions["words"], arms(config, "words")[1]
     trained, solver = rules.resources.training, {"solver": full.subject, "data": full.data}
     arm = SimpleNamespace(**full.wildcards, seed="0")
-    batch = find_batch(config, *BATCH.values())
+    batch = batch_of(config, *BATCH.values())
     own, study = SimpleNamespace(compression="own"), config.compressions["own"]
     embedded = partial(wildcards, rules, questions="test", embedder="minilm")
     for resources, job, first in (
-        (rules.resources.generation, wildcards(rules, **BATCH), generation_request(config, batch)),
+        (rules.resources.generation, wildcards(rules, **BATCH), generation_request(batch)),
         (trained, SimpleNamespace(**solver, seed="0"), training_request(config, words)),
         (trained, arm, training_request(config, words, full.settings)),
         (trained, own, training_request(config, study)),
@@ -245,14 +248,14 @@ def test_to_embed_by_a_model_a_job_asks_for_the_model_in_float32(device, tmp_pat
     values = changed(VALUES, "embedders/mean", {"model": "big"})
     values = changed(values, "models/big/dtype", "bfloat16")
     config = resolve(parse(changed(values, "models/big/device", device)))
-    rules = Rules(config, 3, {})
+    rules = Rules(Store(config), 3, {})
     job = wildcards(rules, embedder="mean", questions="test")
     wide = config.models["big"].model_copy(update={"dtype": "float32"})
     assert rules.resources.embedding["gpu"](job) == (device == "auto")
     assert rules.resources.embedding["mem_mb"](job, 1) == host_megabytes(wide) > 8000
     # 12,000 problems of 120 tokens, of which 40 are drawn: on one core they take hours.
     drawn = changed(values, "questions/train", TRAINED_ON | {"n": 40})
-    rules = Rules(resolve(parse(changed(drawn, "models/big/device", device))), 3, {})
+    rules = Rules(Store(resolve(parse(changed(drawn, "models/big/device", device)))), 3, {})
     drawing = wildcards(rules, questions="train")
     assert rules.resources.drawing["gpu"](drawing) == (device == "auto")
     minutes = rules.resources.drawing["runtime"](drawing, 1)
@@ -265,7 +268,7 @@ def test_wildcards_are_what_the_config_has_and_what_is_fetched(rules):
     assert re.fullmatch(r"\w+\\-test\\-\w{8}\|\w+\\-train\\-\w{8}", rules.constraints["source"])
     kinds = " ".join(Path(file).parts[2] for file in rules.fetched)
     assert kinds == "models models sources sources embedders problems problems encoders"
-    empty = Rules(parse({"run": "empty"}), 2, {})
+    empty = Rules(Store(parse({"run": "empty"})), 2, {})
     assert empty.constraints["model"] == empty.constraints["arm"] == "none"
     assert empty.answers_of_all() == empty.fetched == []
 
@@ -273,7 +276,7 @@ def test_wildcards_are_what_the_config_has_and_what_is_fetched(rules):
 @pytest.mark.parametrize(("epochs", "drawn"), [(12, True), (11, False)])
 def test_losses_are_drawn_where_a_round_has_three_epochs(epochs, drawn):
     method = {"rounds": 4, "training": {"epochs": epochs}}
-    found = Rules(parse(changed(STUDIES, "compressions/words/method", method)), 2, {})
+    found = Rules(Store(parse(changed(STUDIES, "compressions/words/method", method))), 2, {})
     pictures = found.files.pictures(find_exhibit("losses"))
     assert ("results/mini/figures/losses_words.{suffix}" in pictures) == drawn
 
@@ -285,7 +288,7 @@ def test_what_only_the_page_shows_makes_nothing_anew(rules):
     of_sections = {"sweeps": "table", "comparisons": "math", "compressions": "words"}
     for section, name in of_sections.items():
         shown = changed(shown, f"{section}/{name}/title", "Another")
-    before, after = (Rules(parse(values), 2, {}) for values in (STUDIES, shown))
+    before, after = (Rules(Store(parse(values)), 2, {}) for values in (STUDIES, shown))
     assert before.store.key("questions", "test") == after.store.key("questions", "test")
     for section, name in {**of_sections, "selectors": "math"}.items():
         assert before.settings(section, name) == after.settings(section, name)
@@ -300,10 +303,10 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
     generate = job("generate", 3, wildcards(rules, **BATCH))
     name, unit, seconds, waits = rules.resources.planned(generate, after)
     assert (name, waits) == ("generate", [7, 5])
-    batch = find_batch(config, *BATCH.values())
-    assert seconds == 3 * generation_seconds(config, batch, card_of("auto"))
-    of_cluster = Rules(config, 3, {}, local=False).resources.planned(generate, [])[2]
-    assert of_cluster == generation_seconds(config, batch, GPU)
+    batch = batch_of(config, *BATCH.values())
+    assert seconds == 3 * generation_seconds(batch, card_of("auto"))
+    of_cluster = Rules(Store(config), 3, {}, local=False).resources.planned(generate, [])[2]
+    assert of_cluster == generation_seconds(batch, GPU)
     other = job("generate", 4, generate.wildcards)
     assert unit == rules.resources.planned(other, [])[1] != "3"
     baseline, full, *_ = (
@@ -318,7 +321,7 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
 
 
 def test_the_time_left_counts_the_tests_of_compressed_models(config):
-    rules = Rules(config, 3, {})
+    rules = Rules(Store(config), 3, {})
     study = config.compressions["own"]
     baseline = SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0")
     for rule, wanted, seconds in (
@@ -333,7 +336,7 @@ def test_the_time_left_counts_the_tests_of_compressed_models(config):
 def test_the_time_left_counts_a_map_s_jobs(config):
     mapped = {"model": "big", "questions": "train", "layers": [0, 4]}
     config = parse(changed(STUDIES, "maps/own", mapped))
-    rules = Rules(config, 3, {})
+    rules = Rules(Store(config), 3, {})
     card = card_of("auto")
     texts = rules._lookup.values["texts"][0]
     for layer in (0, 4):
@@ -382,32 +385,34 @@ def test_answers_to_another_draw_that_will_be_taken_over_are_in_the_store(
     values["questions"] = {"test": MINIATURE["questions"]["test"]}
     of_size = partial(changed, values, "questions/test/n")
     former, config = (resolve(parse(of_size(size))) for size in (6, 8))
-    rules = Rules(config, 2, {})
+    rules = Rules(Store(config), 2, {})
     for drawn_from in (former, config):
-        prepare.store_split(drawn_from, "test")
-        prepare.draw_questions(drawn_from, "test")
+        prepare.store_split(Store(drawn_from), "test")
+        prepare.draw_questions(Store(drawn_from), "test")
     names = {"model": "tiny", "decoding": "greedy", "questions": "test"}
     answer = {"token_ids": [5], "margin": 0.5, "text": "1", "stop_reason": "eos", "sample": 0}
-    before = Work(former, **names)
+    before = Work(batch_of(former, **names))
     base, head = before.batch.variants[:2]
     rows = [{"question_id": question, **answer} for question in before.texts]
     for variant in (base, head):
         table = pa.Table.from_pylist(rows, schema=ANSWERS.schema)
         write_table(before.output(variant), table, ANSWERS, {"split": before.split})
-    now = Work(config, **names)
+    now = Work(batch_of(config, **names))
     [new, _] = [question for question in now.texts if question not in before.texts]
     journal.append(now.journal(head), [rows[0], {"question_id": new, **answer}])
     if not drawn:
         rules.store.path(QUESTIONS, questions="test").unlink()
         rules.store.path(SOURCE, source="test").unlink()
-    total = 8 * sum(len(batch.variants) for batch in rules.batches)
+    total = 8 * sum(len(batch.variants) for batch in rules.batches.values())
     found = 6 + 7
     expected = f"In the store: {found} of {total} answers ({total - found} to generate)"
     assert describe_store(rules) == f"{expected}, 0 of 1 models"
 
 
 def test_a_name_is_no_pattern():
-    rules = Rules(parse(changed(VALUES, "sweeps", {"a.b": VALUES["sweeps"]["table"]})), 2, {})
+    rules = Rules(
+        Store(parse(changed(VALUES, "sweeps", {"a.b": VALUES["sweeps"]["table"]}))), 2, {}
+    )
     allowed = re.compile(rules.constraints["sweep"])
     assert allowed.fullmatch("a.b")
     assert not allowed.fullmatch("a+b")
@@ -481,7 +486,7 @@ def test_titles_that_tables_of_selectors_and_maps_hold_are_params_of_their_rules
     values = changed(values, "selectors/away", VALUES["selectors"]["math"] | {"train": "school"})
     values = changed(values, "maps/own", {"model": "big", "questions": "school"})
     values = changed(values, "selectors/math/title", "At home")
-    rules = Rules(parse(changed(values, "questions/test/title", "Sums")), 2, {})
+    rules = Rules(Store(parse(changed(values, "questions/test/title", "Sums"))), 2, {})
     transferred = rules.titles_at_home(SimpleNamespace(selector="away"))
     assert transferred["math"] == "At home" and "away" in transferred
     assert rules.titles_at_home(SimpleNamespace(selector="math")) == {}
@@ -502,7 +507,7 @@ def test_jobs_are_not_submitted_to_a_partition_that_nobody_has_named(config, mon
     with pytest.raises(
         ConfigError, match=f"^slurm_account: '{UNNAMED}'.* into {PROFILE}, or into a copy"
     ):
-        session.begin(Rules(config, 2, {}, local=False), workflow, logging.getLogger("run"))
+        session.begin(Rules(Store(config), 2, {}, local=False), workflow, logging.getLogger("run"))
     assert not Path(paths.RESULTS).exists()
     shipped = yaml.safe_load((ROOT / PROFILE).read_text(encoding="utf-8"))["default-resources"]
     assert [shipped["slurm_partition"], shipped["slurm_account"]] == [UNNAMED] * 2

@@ -18,6 +18,7 @@ from example_config import SHIPPED, put_data
 from headsweep.cli.main import parser
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError
+from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
 from headsweep.workflow.jobs import JOBS
 from headsweep.workflow.rules import Rules
@@ -176,7 +177,7 @@ def hostile(shipped, extra):
 def test_what_a_config_says_is_refused_or_stays_a_word(shipped, extra):
     seen, commands = set(), {}
     for config in hostile(shipped, extra):
-        rules = Rules(config, 2, {})
+        rules = Rules(Store(config), 2, {})
         if (known := repr(rules._lookup.values)) not in seen:
             seen.add(known)
             check_patterns(rules)

@@ -9,6 +9,7 @@ from example_config import SHIPPED, put_data
 from headsweep.cli.store_files import contents
 from headsweep.config import load
 from headsweep.store.batches import arm_files, batches
+from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
 from mini import ROOT, Snakemake, planned
 
@@ -50,7 +51,9 @@ def test_a_shipped_config_can_be_planned_and_asks_for_every_stored_file(
     put_data(loaded, tmp_path)
     loaded = resolve(loaded)  # without sweeps whose heads another one has still to choose
     counts = planned(planning(config.stem))
-    assert counts.get("generate", 0) == sum(len(batch.variants) for batch in batches(loaded))
+    assert counts.get("generate", 0) == sum(
+        len(batch.variants) for batch in batches(Store(loaded)).values()
+    )
     trained = {file for name in loaded.compressions for file in arm_files(loaded, name)}
     assert counts.get("compress", 0) == len(trained)
     assert counts["report_page"] == 1
@@ -58,7 +61,7 @@ def test_a_shipped_config_can_be_planned_and_asks_for_every_stored_file(
     for file in outputs(planning(config.stem)):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    held = contents({"it": loaded})
+    held = contents({"it": Store(loaded)})
     stored = loaded.models or loaded.compressions
     assert {needing for _, _, needing in held} == ({("it",)} if stored else set())
 

@@ -29,11 +29,10 @@ from headsweep.workflow.rules import Rules, shown
 gc.set_threshold(100_000)
 
 CORES = session.cores(workflow)
-CONFIG = session.checked(config, workflow.configfiles, look=workflow.is_main_process)
-RULES = Rules(
-    CONFIG, CORES, workflow.parent_groupids, local=session.runs_here(workflow)
-)
-of_run = RULES.store.fill
+STORE = session.checked(config, workflow.configfiles, look=workflow.is_main_process)
+CONFIG = STORE.config
+RULES = Rules(STORE, CORES, workflow.parent_groupids, local=session.runs_here(workflow))
+of_run = STORE.fill
 shell.prefix(session.shell_prefix(CONFIG.run))
 session.plan_what_is_missing()
 
@@ -47,8 +46,8 @@ onstart:
 
 onsuccess:
     end_run()
-    for batch in RULES.batches:
-        unlink_finished(CONFIG, **batch.names)
+    for batch in RULES.batches.values():
+        unlink_finished(batch)
     session.tell_findings(RULES, workflow, logger)
 
 

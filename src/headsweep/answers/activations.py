@@ -9,7 +9,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 from headsweep.answers.exclusive import with_model
 from headsweep.answers.work import Work
 from headsweep.benchmarks.prompts import encode_prompt
-from headsweep.config import Config
 from headsweep.engine.weights import fast_linear
 from headsweep.errors import TableError
 from headsweep.files.record import Stopwatch, write_record
@@ -29,6 +27,7 @@ from headsweep.files.tables import ACTIVATIONS
 from headsweep.models.geometry import AttentionLayer
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.noise import LayerNoise, layer_noise
+from headsweep.store.batches import Batch
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)
@@ -38,36 +37,37 @@ QUESTIONS = 32  # texts that are read: thousands of tokens, enough for a share t
 _MEASURES = ("share", "norm", "output_norm", "noise_norm")  # of a head, as `_add` adds them up
 
 
-def run(config: Config, model: str, decoding: str, questions: str) -> None:
+def run(batch: Batch) -> None:
     """Measure the heads of a model on its own answers to the first questions of a set.
 
-    Writes `tables.ACTIVATIONS` and its record. Names are config names; the decoding is greedy.
+    Writes `tables.ACTIVATIONS` and its record. The decoding is greedy.
 
     Raises:
         ModelError: the model cannot be loaded, or one text alone does not fit into memory.
         TableError: the question set or the base answers are missing or damaged.
     """
     stopwatch = Stopwatch()
-    work = Work(config, model, decoding, questions)
+    work = Work(batch)
     answers = work.base()
     if not answers:
         raise TableError(f"{work.output(BASE)} is missing; the base model has not answered yet")
-    table, texts, name = with_model(config, model, partial(_measure, work, answers))
-    output = Path(ACTIVATIONS.path.format(**work.keys))
-    facts = {**work.keys, "texts": len(texts), "tokens": sum(map(len, texts))}
+    table, texts, name = with_model(batch.store, batch.model, partial(_measure, work, answers))
+    output = batch.path(ACTIVATIONS)
+    facts = {**batch.keys._asdict(), "texts": len(texts), "tokens": sum(map(len, texts))}
     write_table(output, table, ACTIVATIONS, facts)
     write_record(output, stopwatch, facts | {"device": name})
-    _LOG.info("%s: %d heads on %d tokens", model, len(table), facts["tokens"])
+    _LOG.info("%s: %d heads on %d tokens", batch.model, len(table), facts["tokens"])
 
 
 def _measure(
     work: Work, answers: Mapping[str, Sequence[int]], loaded: LoadedModel
 ) -> tuple[pd.DataFrame, list[tuple[int, ...]], str]:
     """Return what `measure` does, the texts, and the device."""
-    decoding = work.config.decodings[work.decoding]
-    grader_name = work.config.questions[work.questions].grader_name
     texts = [
-        (*encode_prompt(loaded.tokenizer, text, decoding, grader_name), *answers[question])
+        (
+            *encode_prompt(loaded.tokenizer, text, work.decoding, work.grader_name),
+            *answers[question],
+        )
         for question, text in list(work.texts.items())[:QUESTIONS]
     ]
     return measure(loaded, texts), texts, str(loaded.device)

@@ -27,13 +27,14 @@ from headsweep.answers.job_request import LINE_LIMIT, JobRequest
 from headsweep.answers.progress import Reports, progress
 from headsweep.errors import EngineError
 from headsweep.files import paths
+from headsweep.files.paths import BatchKeys
 from headsweep.files.plain_files import open_to_write, read_plain
 from headsweep.telling import told
 from headsweep.words import doing
 
 if TYPE_CHECKING:
     from headsweep.answers.work import Work
-    from headsweep.config import Config
+    from headsweep.store.batches import Batch
     from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -47,37 +48,31 @@ _SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that
 _TRIES = 3
 
 
-def collect(
-    config: Path, model: str, decoding: str, questions: str, variant: str, cores: int
-) -> bool:
+def collect(config: Path, batch: BatchKeys, variant: str, cores: int) -> bool:
     """Do what `run` does, and return True, if an engine runs already.
 
-    Names are keys, as in the paths of the store; the config is the file that a run wrote. False
-    also if it is not.
+    The config is the file that a run wrote. False also if it is not.
 
     Raises:
         EngineError: the engine's cause in one line. What is answered is kept.
     """
     try:
         sections = json.loads(read_plain(config.with_name(Path(paths.MODEL_SECTIONS).name)))
-        batch = (model, decoding, questions)
-        request = JobRequest(str(config), sections[model], batch, variant, cores, _this_run())
+        section = sections[batch.model]
+        request = JobRequest(str(config), section, batch, variant, cores, _this_run())
         connection = sockets.connect(request.engine)
     except (OSError, ValueError, LookupError, TypeError):
         return False
-    names = {"model": model, "decoding": decoding, "questions": questions}
-    return connection is not None and _ask(connection, request, doing("generate", names))
+    return connection is not None and _ask(connection, request, doing("generate", batch._asdict()))
 
 
-def run(
-    config: "Config", model: str, decoding: str, questions: str, variant: "Variant", cores: int = 1
-) -> None:
-    """Answer a question set with one variant of a model; write the table and its record.
+def run(batch: "Batch", variant: "Variant", cores: int = 1) -> None:
+    """Answer a batch's questions with one variant of its model; write the table and its record.
 
     Answers that the store holds already, made for another draw from the same split, are taken
     over, and those of a run that was killed. Only if some question is left, an engine is asked,
-    which may use so many cores. Names are config names. The config is that which the run has
-    written (`store.layout.write_config`): an engine reads it there.
+    which may use so many cores. The batch's config is that which the run has written
+    (`store.layout.write_config`): an engine reads it there.
 
     Raises:
         EngineError: the engine has failed, or was stopped. What is answered is kept.
@@ -88,7 +83,7 @@ def run(
     from headsweep.files.record import Stopwatch
 
     stopwatch = Stopwatch()
-    work = Work(config, model, decoding, questions)
+    work = Work(batch)
     locks = Locks(Path(paths.STORE_LOCKS))
     name = work.lock(variant)
     while not locks.take(name):
@@ -113,11 +108,10 @@ def ask(work: "Work", variant: "Variant", cores: int) -> None:
     Raises:
         EngineError: the engine's cause in one line. What is answered is kept.
     """
-    config = paths.CONFIG.format(run=work.config.run)
-    section = work.config.models[work.model].model_dump(mode="json")
-    keys = work.keys
-    batch = (keys["model"], keys["decoding"], keys["questions"])
-    request = JobRequest(config, section, batch, str(variant), cores, _this_run())
+    batch = work.batch
+    config = str(batch.store.path(paths.CONFIG))
+    section = work.config.models[batch.model].model_dump(mode="json")
+    request = JobRequest(config, section, batch.keys, str(variant), cores, _this_run())
     for _ in range(_TRIES):
         if _ask(_connect(request), request, work.told):
             return

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 
 from headsweep.answers.client import ask_for_room, ask_idle_engines_to_leave
-from headsweep.config import Config, Model
+from headsweep.config import Model
 from headsweep.engine.devices import Device, devices, held, visible_devices
 from headsweep.errors import ModelError
 from headsweep.machine.host import host_memory
@@ -67,7 +67,7 @@ def make_room(model: Model) -> None:
 
 
 def with_model(
-    config: Config,
+    store: Store,
     name: str,
     measure: Callable[[LoadedModel], _T],
     dtype: str | None = None,
@@ -78,7 +78,7 @@ def with_model(
     If the main memory does not hold it twice, idle engines leave first.
 
     Args:
-        config: resolved.
+        store: of a resolved config.
         name: of the model in the config.
         measure: keeps nothing of the model.
         dtype: of weights and activations; None: the model's own.
@@ -88,8 +88,8 @@ def with_model(
         ModelError: the model cannot be loaded, or what is measured does not fit into memory.
         TableError: what says where the model is is missing or damaged.
     """
-    section = config.models[name]
-    folder = str(Store(config).model_folder(name))
+    section = store.config.models[name]
+    folder = str(store.model_folder(name))
     dtype = dtype or section.dtype
     loaded = section.model_copy(update={"dtype": dtype})
     make_room(loaded)

@@ -3,11 +3,13 @@
 import json
 import os
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headsweep.answers import sockets
 from headsweep.files import paths
+from headsweep.files.paths import BatchKeys
 
 LINE_LIMIT = 1 << 20  # longest message, in bytes
 _OF_AN_ENGINE = ("device", "batch_size", "tensor_parallel", "graphs")
@@ -19,7 +21,7 @@ class JobRequest(NamedTuple):
 
     config: str  # file of the run's config, where an engine reads what else is planned
     section: dict[str, Any]  # the model's of that config, as JSON holds it
-    batch: tuple[str, str, str]  # keys of model, decoding and questions
+    batch: BatchKeys
     variant: str
     cores: int  # CPU cores that the engine may use
     run: str  # of the job, see `begin_run`
@@ -29,7 +31,7 @@ class JobRequest(NamedTuple):
         """Names the engine: different models, settings or folders never share one."""
         settings = [self.section[name] for name in _OF_AN_ENGINE]
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
-        identity = (self.batch[0], settings, self.cores, allocation)
+        identity = (self.batch.model, settings, self.cores, allocation)
         return f"{sockets.prefix()}{zlib.crc32(repr(identity).encode()):08x}"
 
     @property
@@ -48,3 +50,8 @@ class JobRequest(NamedTuple):
     def message(self) -> bytes:
         """Return the line that asks an engine."""
         return json.dumps(self._asdict()).encode() + b"\n"
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> "JobRequest":
+        """Return the request that a message holds."""
+        return cls(**{**message, "batch": BatchKeys(*message["batch"])})

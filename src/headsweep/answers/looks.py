@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,6 @@ from torch import Tensor, nn
 from headsweep.answers.exclusive import with_model
 from headsweep.answers.work import Work
 from headsweep.benchmarks.prompts import encode_prompt, prompt_text
-from headsweep.config import Config
 from headsweep.engine.weights import fast_linear
 from headsweep.errors import BenchmarkError, ModelError
 from headsweep.files.record import Stopwatch, write_record
@@ -31,6 +29,7 @@ from headsweep.files.tables import ANSWERS, LOOKS
 from headsweep.models.direct_path import DirectPath, States
 from headsweep.models.geometry import AttentionLayer
 from headsweep.models.loaded import LoadedModel
+from headsweep.store.batches import Batch
 from headsweep.store.looks import heads_of_key
 from headsweep.text import shared_length
 from headsweep.variants import Variant
@@ -73,8 +72,8 @@ class Look(NamedTuple):
     """Of their attention, descending."""
 
 
-def run(config: Config, model: str, decoding: str, questions: str, heads: str) -> None:
-    """Look inside the heads of a sweep, given config names and the key of the heads.
+def run(batch: Batch, heads: str) -> None:
+    """Look inside the heads of a sweep of a batch, given their key.
 
     Writes `tables.LOOKS` and its record. If the model cannot be looked into, the table is empty and
     says why.
@@ -84,22 +83,22 @@ def run(config: Config, model: str, decoding: str, questions: str, heads: str) -
         TableError: the questions or answers are missing or damaged.
     """
     stopwatch = Stopwatch()
-    work = Work(config, model, decoding, questions)
+    work = Work(batch)
     base = work.base()
-    members = heads_of_key(config, model, decoding, questions, heads)
+    members = heads_of_key(batch, heads)
     sites = list(_sites(work, base, members))
     measure = partial(_measured, work, base, sites)
-    table, refused = with_model(config, model, measure, attention="eager")
-    output = Path(LOOKS.path.format(**work.keys, heads=heads))
+    table, refused = with_model(batch.store, batch.model, measure, attention="eager")
+    output = batch.path(LOOKS, heads=heads)
     facts: dict[str, Any] = {
-        **work.keys,
+        **batch.keys._asdict(),
         "heads": [str(head) for head in members],
         "refused": refused,
     }
     write_table(output, table, LOOKS, facts)
     facts |= {"questions_read": len({site.question for site in sites}), "looks": len(table)}
     write_record(output, stopwatch, facts)
-    _LOG.info("%s: %d looks%s", model, len(table), f"; {refused}" if refused else "")
+    _LOG.info("%s: %d looks%s", batch.model, len(table), f"; {refused}" if refused else "")
 
 
 def _sites(
@@ -154,11 +153,9 @@ class _Text:
         tokenizer = loaded.tokenizer
         if not tokenizer.is_fast:
             raise ModelError("its tokenizer does not say where in a text each token stands")
-        decoding = work.config.decodings[work.decoding]
-        grader_name = work.config.questions[work.questions].grader_name
         asked = work.texts[question]
-        self.prompt_ids = encode_prompt(tokenizer, asked, decoding, grader_name)
-        self._prompt = prompt_text(tokenizer, asked, decoding, grader_name)
+        self.prompt_ids = encode_prompt(tokenizer, asked, work.decoding, work.grader_name)
+        self._prompt = prompt_text(tokenizer, asked, work.decoding, work.grader_name)
         self._before, found, self._after = self._prompt.partition(asked)
         self.is_whole = bool(found)
         """Whether the prompt has the question as it stands."""

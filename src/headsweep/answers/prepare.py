@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.config import Config
 from headsweep.config.titles import title
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, checked_file, peak_resident, write_record
@@ -24,7 +23,7 @@ from headsweep.store.layout import Store
 _LOG = logging.getLogger(__name__)
 
 
-def store_split(config: Config, questions: str) -> None:
+def store_split(store: Store, questions: str) -> None:
     """Write the split that a question set is drawn from to the store.
 
     It comes from the hub, a file, or the generator. Sets of one split share it.
@@ -32,23 +31,23 @@ def store_split(config: Config, questions: str) -> None:
     from headsweep.benchmarks.sources import read_source
 
     stopwatch = Stopwatch()
-    section = config.questions[questions]
+    section = store.config.questions[questions]
     rows = read_source(section)
-    output = Store(config).path(SOURCE, source=questions)
+    output = store.path(SOURCE, source=questions)
     write_table(output, rows, SOURCE)
     write_record(output, stopwatch, {"benchmark": section.model_dump(mode="json")})
     _LOG.info("%s has %d questions", section.origin, len(rows))
 
 
-def draw_questions(config: Config, questions: str) -> None:
+def draw_questions(store: Store, questions: str) -> None:
     """Draw a question set from its split."""
     from headsweep.benchmarks.draws import draw
 
     stopwatch = Stopwatch()
+    config = store.config
     section = config.questions[questions]
-    store = Store(config)
     split = store.read(SOURCE, source=questions)
-    vectors = _embed(config, section.embedder, split).vectors if section.embedder else None
+    vectors = _embed(store, section.embedder, split).vectors if section.embedder else None
     drawn = draw(split, section, vectors)
     output = store.path(QUESTIONS, questions=questions)
     write_table(output, drawn, QUESTIONS, {"split": split_key(config, questions)})
@@ -58,13 +57,13 @@ def draw_questions(config: Config, questions: str) -> None:
     _LOG.info("%s: %d of %d questions are drawn", called, len(drawn), len(split))
 
 
-def prepare_model(config: Config, model: str) -> None:
+def prepare_model(store: Store, model: str) -> None:
     """Fetch a model; check its heads; say in model.json where it is."""
     from headsweep.models import gguf, source
 
     stopwatch = Stopwatch()
+    config = store.config
     section = config.models[model]
-    store = Store(config)
     facts: dict[str, Any] = {"model": section.model_dump(mode="json")}
     made_here = None  # what is fetched is the hub's to keep whole
     checkpoint = store.path(paths.CHECKPOINT, model=model)
@@ -100,11 +99,10 @@ def _copy(folder: Path, to: Path) -> None:
                 shutil.copyfile(checked_file(file), made / file.name)
 
 
-def prepare_embedder(config: Config, embedder: str) -> None:
+def prepare_embedder(store: Store, embedder: str) -> None:
     """Fetch an embedder, or find it beside its model; say in its JSON file where it is."""
     stopwatch = Stopwatch()
-    section = config.embedders[embedder]
-    store = Store(config)
+    section = store.config.embedders[embedder]
     if section.source is not None:
         from headsweep.models.embeddings import fetch_embedder
 
@@ -113,20 +111,22 @@ def prepare_embedder(config: Config, embedder: str) -> None:
         folder = str(store.embedder_folder(embedder))
     output = store.path(paths.EMBEDDER, embedder=embedder)
     write_json(output, {"folder": folder})
-    write_record(output, stopwatch, {"embedder": settings(config, "embedders", embedder)})
+    write_record(output, stopwatch, {"embedder": settings(store.config, "embedders", embedder)})
 
 
-def embed_questions(config: Config, embedder: str, questions: str) -> None:
+def embed_questions(store: Store, embedder: str, questions: str) -> None:
     """Embed the questions of a set."""
     stopwatch = Stopwatch()
-    store = Store(config)
     rows = store.read(QUESTIONS, questions=questions)
-    vectors, seconds, memory = _embed(config, embedder, rows)
+    vectors, seconds, memory = _embed(store, embedder, rows)
     cost = {"embedding_seconds": seconds, "embedding_bytes": memory}
     output = store.path(EMBEDDINGS, embedder=embedder, questions=questions)
     table = pd.DataFrame({"question_id": rows["question_id"], "vector": list(vectors)})
     write_table(output, table, EMBEDDINGS)
-    facts = {"embedder": settings(config, "embedders", embedder), "shape": list(vectors.shape)}
+    facts = {
+        "embedder": settings(store.config, "embedders", embedder),
+        "shape": list(vectors.shape),
+    }
     write_record(output, stopwatch, facts | cost)
 
 
@@ -138,17 +138,17 @@ class _Embedded(NamedTuple):
     memory: int  # bytes
 
 
-def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> _Embedded:
+def _embed(store: Store, embedder: str, rows: pd.DataFrame) -> _Embedded:
     before, importing = peak_resident(), Stopwatch()
     from headsweep.answers.exclusive import gpu_held, make_room
     from headsweep.models.embeddings import embed, load_embedder
 
     seconds = importing.seconds
-    if (model := embedding_model(config, embedder)) is not None:
+    if (model := embedding_model(store.config, embedder)) is not None:
         make_room(model)
     with gpu_held():
         embedding = Stopwatch()
-        folder = Store(config).embedder_folder(embedder)
+        folder = store.embedder_folder(embedder)
         vectors = embed(load_embedder(folder), rows["question"].tolist())
         seconds += embedding.seconds
     return _Embedded(vectors, seconds, peak_resident() - before)

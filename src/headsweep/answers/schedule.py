@@ -106,7 +106,7 @@ class Schedule:
 
     def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:
         """Take note of an answer; tell whether it completes its variant."""
-        if variant == BASE and self.work.config.decodings[self.work.decoding].greedy:
+        if variant == BASE and self.work.decoding.greedy:
             self._base[answer["question_id"]] = answer["token_ids"]
         pending = self._pending.get(variant, set())
         key = (answer["question_id"], answer["sample"])
@@ -200,13 +200,12 @@ def is_done(model: str, schedules: Mapping[tuple[str, ...], Schedule]) -> bool:
     Schedules are by the keys of their batch and the part of it.
     """
     works = (
-        Work(schedule.work.config, **batch.names)
+        Work(batch)
         for schedule in schedules.values()
-        for batch in batches(schedule.work.config)
+        for keys, batch in batches(schedule.work.batch.store).items()
+        if keys.model == model
     )
-    lacking = {
-        tuple(work.keys.values()) for work in works if work.keys["model"] == model and work.lacking
-    }
+    lacking = {work.batch.keys for work in works if work.lacking}
     return (
         bool(schedules)
         and lacking <= {keys[:-1] for keys in schedules}  # of any part

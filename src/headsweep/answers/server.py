@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,14 @@ from headsweep.answers.schedule import Schedule, is_done, planned_part
 from headsweep.answers.sockets import check_peer
 from headsweep.answers.work import Work
 from headsweep.answers.worker_processes import WorkerProcess
-from headsweep.config import Config, Model, load
+from headsweep.config import Config, Model
 from headsweep.errors import EngineError, HeadsweepError, cause_of
 from headsweep.files import paths
 from headsweep.files.locks import Locks
 from headsweep.files.record import Stopwatch
 from headsweep.store import journal
-from headsweep.store.layout import Store
+from headsweep.store.batches import find_batch
+from headsweep.store.layout import read_config
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -178,7 +179,7 @@ class Server:
             elif message.keys() == {"ended"}:
                 self._end_run(job, message["ended"])
             else:
-                self._answer(job, JobRequest(**message))
+                self._answer(job, JobRequest.of(message))
         except HeadsweepError as error:
             job.tell(error=str(error))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -188,22 +189,22 @@ class Server:
 
     def _answer(self, job: _Job, request: JobRequest) -> None:
         """Put what a job asks for first, or hand it over if nothing of it is missing."""
-        model, decoding, questions = request.batch
-        if model != self._model:
-            raise EngineError(f"this engine serves {self._model}, not {model}")
+        if request.batch.model != self._model:
+            raise EngineError(f"this engine serves {self._model}, not {request.batch.model}")
         self._runs.add(request.run)
-        config = _config_of(Path(request.config))
-        self._drop_plans_of_others(config)
+        store = read_config(Path(request.config))
+        self._drop_plans_of_others(store.config)
         variant = Variant.parse(request.variant)
-        keys = (model, decoding, questions)
-        schedules = self._schedules.items()
-        planned = (schedule.work for batch, schedule in schedules if batch[:-1] == keys)
-        work = next(planned, None) or _checked_work(config, model, decoding, questions)
+        works = (schedule.work for schedule in self._schedules.values())
+        work = next((work for work in works if work.batch.keys == request.batch), None)
+        if work is None:
+            work = Work(find_batch(store, request.batch))
+            work.check_prompts()
         part = planned_part(work, variant)
-        if (batch := (*keys, part)) not in self._schedules:
+        if (place := (*request.batch, part)) not in self._schedules:
             ahead = [other for other in work.lacking if planned_part(work, other) == part]
-            self._schedules[batch] = Schedule(work, ahead, len(self._workers), self._locks)
-        schedule = self._schedules[batch]
+            self._schedules[place] = Schedule(work, ahead, len(self._workers), self._locks)
+        schedule = self._schedules[place]
         is_complete = schedule.want(variant)
         job.schedule, job.variant = schedule, variant
         if is_complete:
@@ -218,10 +219,10 @@ class Server:
         """
         needed = {job.schedule for job in self._jobs}
         needed |= {worker.schedule for worker in self._workers if not worker.is_ready}
-        for batch, schedule in list(self._schedules.items()):
+        for place, schedule in list(self._schedules.items()):
             if schedule not in needed and schedule.work.config != config:
                 schedule.forget()
-                del self._schedules[batch]
+                del self._schedules[place]
 
     def _end_run(self, job: _Job, run: str) -> None:
         """Leave if no run is left that asks; say so if one is."""
@@ -304,7 +305,6 @@ class Server:
         schedule = job.schedule
         if schedule is None or job.variant is None:
             return
-        work = schedule.work
         at_work = [worker for worker in self._workers if worker.schedule is schedule]
         job.tell(
             done=schedule.done,
@@ -312,7 +312,7 @@ class Server:
             seconds=schedule.seconds,
             waits=self._obstacle(schedule, job.variant),
             tokens=sum(worker.tokens for worker in at_work),
-            limit=work.config.decodings[work.decoding].max_new_tokens,
+            limit=schedule.work.decoding.max_new_tokens,
         )
 
     def _obstacle(self, schedule: Schedule, variant: Variant) -> str:
@@ -331,45 +331,14 @@ class Server:
         self._unsynced.clear()
 
 
-def _config_of(file: Path) -> Config:
-    """Return a run's config, whose file is read again when it has changed.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    try:
-        state = file.stat()
-    except OSError:
-        return load(file)  # which says why it cannot
-    return _loaded(file, state.st_ino, state.st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _loaded(file: Path, *_state: int) -> Config:
-    return load(file)
-
-
-def _checked_work(config: Config, model: str, decoding: str, questions: str) -> Work:
-    """Return a batch by its keys, whose questions the model can read."""
-    store = Store(config)
-    work = Work(
-        config,
-        model=store.name("model", model),
-        decoding=store.name("decoding", decoding),
-        questions=store.name("questions", questions),
-    )
-    work.check_prompts()
-    return work
-
-
 def main() -> None:
     """Run an engine as ordered in a line of JSON on standard input; `client` starts it."""
     order = json.load(sys.stdin)
-    request = JobRequest(**order["request"])
+    request = JobRequest.of(order["request"])
     if os.fork():
         os._exit(0)  # what starts an engine need not wait for its end
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    model = request.batch[0]
+    model = request.batch.model
     idle = order["idle"]
     section = Model.model_validate(request.section)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())

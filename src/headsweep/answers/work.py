@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-from headsweep.config import Config, GraderName
+from headsweep.config import Config, Decoding, GraderName
 from headsweep.config.titles import title
 from headsweep.engine.unit import Begun, Key, Unit
 from headsweep.errors import EngineError, HeadsweepError, TableError, quoted
@@ -28,12 +28,10 @@ from headsweep.files.record import Stopwatch, record_path, write_record
 from headsweep.files.safe_files import read_arrow, read_metadata, write_table
 from headsweep.files.tables import ANSWERS, QUESTIONS
 from headsweep.models.guard import read_decoder_config
-from headsweep.models.source import ready_folder
 from headsweep.store import journal
-from headsweep.store.batches import PlannedBatch, find_batch
+from headsweep.store.batches import Batch
 from headsweep.store.hard_links import link
 from headsweep.store.keys import settings, split_key
-from headsweep.store.layout import Store
 from headsweep.variants import BASE, Variant
 from headsweep.words import doing
 
@@ -53,32 +51,32 @@ class _Journaled(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """A batch of the plan, by config names, and its files."""
+    """The answers of a batch: its tables, its journals, and what they lack."""
 
-    config: Config
-    model: str
-    decoding: str
-    questions: str
+    batch: Batch
 
-    @cached_property
-    def keys(self) -> dict[str, str]:
-        """The keys that fill the path templates."""
-        return Store(self.config).keys(
-            model=self.model, decoding=self.decoding, questions=self.questions
-        )
+    @property
+    def config(self) -> Config:
+        """The config that the batch is of."""
+        return self.batch.store.config
+
+    @property
+    def decoding(self) -> Decoding:
+        """How the batch is decoded."""
+        return self.config.decodings[self.batch.decoding]
 
     @cached_property
     def split(self) -> str:
         """Key of the split: answers to its questions are good for every draw from it."""
-        return split_key(self.config, self.questions)
+        return split_key(self.config, self.batch.questions)
 
     @property
     def told(self) -> str:
         """What is done, in words."""
         names = {
-            "model": title(self.config, "models", self.model),
-            "questions": title(self.config, "questions", self.questions),
-            "decoding": self.decoding,
+            "model": title(self.config, "models", self.batch.model),
+            "questions": title(self.config, "questions", self.batch.questions),
+            "decoding": self.batch.decoding,
         }
         return doing("generate", names)
 
@@ -89,7 +87,7 @@ class Work:
         Raises:
             TableError: the question set is missing or damaged.
         """
-        table = read_arrow(Path(QUESTIONS.path.format(**self.keys)), QUESTIONS)
+        table = read_arrow(self.batch.path(QUESTIONS), QUESTIONS)
         ids, texts = (table.column(name).to_pylist() for name in ("question_id", "question"))
         return dict(zip(ids, texts, strict=True))
 
@@ -101,13 +99,7 @@ class Work:
         """
         from headsweep.benchmarks.prompts import check_prompts  # imports transformers
 
-        decoding = self.config.decodings[self.decoding]
-        check_prompts(self._model_folder, self.texts, decoding, self._grader_name)
-
-    @cached_property
-    def batch(self) -> PlannedBatch:
-        """The batch, with all variants that the config has answer these questions."""
-        return find_batch(self.config, self.model, self.decoding, self.questions)
+        check_prompts(self._model_folder, self.texts, self.decoding, self.grader_name)
 
     @property
     def lacking(self) -> list[Variant]:
@@ -116,19 +108,19 @@ class Work:
 
     def output(self, variant: Variant) -> Path:
         """Return the path of a variant's table."""
-        return Path(ANSWERS.path.format(variant=variant, **self.keys))
+        return self.batch.path(ANSWERS, variant=variant)
 
     def journal(self, variant: Variant) -> Path:
         """Return where a variant's answers are kept until they are complete."""
-        return Path(paths.JOURNAL.format(variant=variant, **self.keys))
+        return self.batch.path(paths.JOURNAL, variant=variant)
 
     def finished(self, variant: Variant) -> Path:
         """Return the second name of a variant's table, for the time of a run."""
-        return Path(paths.FINISHED.format(variant=variant, **self.keys))
+        return self.batch.path(paths.FINISHED, variant=variant)
 
     def lock(self, variant: Variant) -> str:
         """Return the name of the lock that whoever answers with a variant holds."""
-        return "/".join([*self.keys.values(), str(variant)])
+        return "/".join([*self.batch.keys, str(variant)])
 
     def unanswered(self, variant: Variant) -> list[Key]:
         """Return what a variant has not answered, in order."""
@@ -196,8 +188,8 @@ class Work:
         """Return requests with all that an engine needs to answer them."""
         questions = {question for _, (question, _) in requests}
         return Unit(
-            self.config.decodings[self.decoding],
-            self._grader_name,
+            self.decoding,
+            self.grader_name,
             {question: text for question, text in self.texts.items() if question in questions},
             requests,
             {question: tokens for question, tokens in base.items() if question in questions},
@@ -206,7 +198,7 @@ class Work:
 
     def base(self) -> dict[str, list[int]]:
         """Return the token ids of the base model's greedy answers, as far as they are known."""
-        if not self.config.decodings[self.decoding].greedy:
+        if not self.decoding.greedy:
             return {}
         rows = list(self._journaled(BASE).answers.values())
         if self.output(BASE).exists():
@@ -245,15 +237,15 @@ class Work:
     ) -> None:
         """Write a variant's table and record from all its answers."""
         rows = [journaled.answers[key] for key in self.wanted]
-        names = {**self.keys, "variant": str(variant), "split": self.split}
+        names = {**self.batch.keys._asdict(), "variant": str(variant), "split": self.split}
         write_table(self.output(variant), _table(rows), ANSWERS, names)
         facts = {
             **names,
             **journaled.engine,
             "settings": {
-                "model": settings(self.config, "models", self.model),
-                "decoding": settings(self.config, "decodings", self.decoding),
-                "questions": settings(self.config, "questions", self.questions),
+                "model": settings(self.config, "models", self.batch.model),
+                "decoding": settings(self.config, "decodings", self.batch.decoding),
+                "questions": settings(self.config, "questions", self.batch.questions),
             },
             "answers": len(rows),
             "reused": sum(row.get("reused", False) for row in rows),
@@ -275,11 +267,10 @@ class Work:
             if not variant.is_base:
                 return None
             try:
-                decoding = self.config.decodings[self.decoding]
                 folder = self._model_folder
                 from headsweep.benchmarks.prompts import prompt_lengths  # imports transformers
 
-                lengths = prompt_lengths(folder, self.texts, decoding, self._grader_name)
+                lengths = prompt_lengths(folder, self.texts, self.decoding, self.grader_name)
             except HeadsweepError as error:
                 _LOG.info("the length of prompts is unknown: %s", error)
                 return None
@@ -287,17 +278,17 @@ class Work:
 
     @property
     def _model_folder(self) -> Path:
-        source = self.config.models[self.model].source
-        return ready_folder(source, Path(paths.MODEL.format(**self.keys)))
+        return self.batch.store.model_folder(self.batch.model)
 
     @property
-    def _grader_name(self) -> GraderName:
-        return self.config.questions[self.questions].grader_name
+    def grader_name(self) -> GraderName:
+        """How the answers are graded, which the prompt's last words depend on."""
+        return self.config.questions[self.batch.questions].grader_name
 
     @cached_property
     def wanted(self) -> list[Key]:
         """What each variant is to answer, in order: questions, each with its samples."""
-        samples = range(self.config.decodings[self.decoding].samples)
+        samples = range(self.decoding.samples)
         return [(question, sample) for question in self.texts for sample in samples]
 
     def _finished_before(self, variant: Variant) -> bool:
@@ -336,12 +327,12 @@ class Work:
         A token that the model does not have would end every engine that reads it.
         """
         tokens = row.get("token_ids")
-        decoding = self.config.decodings[self.decoding]
+        most = self.decoding.max_new_tokens
         name = f"an answer to question {quoted(row.get('question_id'))}"
         if not isinstance(tokens, list) or not set(map(type, tokens)) <= {int}:
             return f"{name} has tokens {quoted(tokens)}, which are no ids"
-        if len(tokens) > decoding.max_new_tokens:
-            return f"{name} has {len(tokens)} tokens, and {decoding.max_new_tokens} is the limit"
+        if len(tokens) > most:
+            return f"{name} has {len(tokens)} tokens, and {most} is the limit"
         if tokens and not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
             beyond = min(tokens) if min(tokens) < 0 else max(tokens)
             return f"{name} has token {beyond}, and the model has 0 to {self._vocabulary - 1}"

@@ -11,6 +11,7 @@ from typing import Any
 from headsweep.arguments import add_command, refuse_ignored
 from headsweep.choices import GraderName
 from headsweep.cli import examples
+from headsweep.cli.asked import Asked
 from headsweep.cli.first_questions import described_try, first_questions
 from headsweep.cli.head_map import head_map
 from headsweep.cli.sweep import sweep
@@ -24,29 +25,31 @@ _COLUMNS = ("question", "answer", "id", "subject", "level", "solution")
 
 
 def add_sweep(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `sweep`, whose columns are options of their own, to a command line."""
-    _add_with_columns(commands, "sweep", sweep, _sweep, examples.SWEEP)
+    """Add `sweep` to a command line."""
+    _add_asking(commands, "sweep", sweep, _sweep, examples.SWEEP)
 
 
 def add_map(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `map`, whose columns are options of their own, to a command line."""
-    _add_with_columns(commands, "map", head_map, _map, examples.MAP)
+    """Add `map` to a command line."""
+    _add_asking(commands, "map", head_map, _map, examples.MAP, without=("batch_size",))
 
 
 def add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `try`, whose columns are options of their own, to a command line."""
-    _add_with_columns(commands, "try", first_questions, _try, examples.TRY, options=())
+    """Add `try` to a command line."""
+    _add_asking(commands, "try", first_questions, _try, examples.TRY, options=(), without=("n",))
 
 
-def _add_with_columns(
+def _add_asking(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,
     function: Callable[..., Any],
     handler: Callable[..., Any],
-    epilog: str | None = None,
+    epilog: str,
+    *,
     options: Sequence[str] = ("model", "benchmark"),
+    without: Sequence[str] = (),
 ) -> None:
-    """Add a command of a model and a benchmark, of which each column has an option."""
+    """Add a command that is asked what `Asked` has; each column is an option of its own."""
     command = add_command(
         commands,
         name,
@@ -54,7 +57,8 @@ def _add_with_columns(
         handler=handler,
         epilog=epilog,
         options=options,
-        without=("columns",),
+        without=("columns", *without),
+        fields=Asked,
     )
     for column in _COLUMNS:
         text = f"your own benchmark: column of the {column}"

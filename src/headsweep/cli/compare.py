@@ -134,11 +134,12 @@ def _parts(run: Path) -> dict[_Key, _Part]:
         return _Part(identity, split_key(config, questions), sections, there)
 
     parts = {}
-    for batch in batches(config):
+    for batch in batches(store).values():
         if config.decodings[batch.decoding].greedy:
-            file = store.path(GRADED, **batch.names)
-            name = ", ".join(batch.names.values())
-            parts[_Key("variants", name)] = part(**batch.names, file=file)
+            name = ", ".join(batch.names)
+            parts[_Key("variants", name)] = part(
+                batch.model, batch.decoding, batch.questions, batch.path(GRADED)
+            )
     for name, selector in config.selectors.items():
         file = store.path(CURVES, selector=name)
         parts[_Key("pass_at_n", name)] = part(

@@ -98,26 +98,25 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     here = run.absolute().parents[1]  # the store is found by the names above a run, even a link
     check_version(here)
     store = Store(config)
-    needed = [path for batch in batches(config) for path in store.answers(batch)]
+    planned = batches(store).values()
+    needed = [path for batch in planned for path in batch.answers]
     needed += [path for name in config.compressions for path in arm_files(config, name)]
     needed += [path for name in config.maps for path in score_files(config, name)]
-    needed += dict.fromkeys(
-        str(store.path(QUESTIONS, questions=batch.questions)) for batch in batches(config)
-    )
+    needed += dict.fromkeys(str(batch.path(QUESTIONS)) for batch in planned)
     missing = [path for path in needed if not (here / path).exists()]
     if missing:
         raise ConfigError(
             f"{missing[0]} and {len(missing) - 1} more files are missing; run "
             f"{config.run!r} to its end first"
         )
-    tables = _tables(config)
+    tables = _tables(store)
     # First: an export that is killed is known as one, and goes on.
     write_json(folder / "config.json", config.model_dump(mode="json"))
     mark_version(folder)
     write_text(folder / "README.md", _card(config, tables, folder))
-    stored = [path for path in files_of(config) if is_archived(path)]
+    stored = [path for path in files_of(store) if is_archived(path)]
     listed = [file for files in tables.values() for file in files.values()]
-    every = dict.fromkeys([*stored, *listed, *_of_run(config)])
+    every = dict.fromkeys([*stored, *listed, *_of_run(store)])
     wanted = [path for path in every if (here / path).exists()]
     without = set[Path]()
     if without_texts:
@@ -193,9 +192,9 @@ def _kept(file: Path) -> bool:
     return not file.is_dir() and not is_temporary(file.name)
 
 
-def _tables(config: Config) -> dict[str, dict[str, Path]]:
+def _tables(store: Store) -> dict[str, dict[str, Path]]:
     """Return the tables of the dataset: files by split, by the table's name."""
-    store = Store(config)
+    config = store.config
     tables = dict[str, dict[str, Path]]()
     path = store.path
     part = {name: questions.split for name, questions in config.questions.items()}
@@ -204,11 +203,11 @@ def _tables(config: Config) -> dict[str, dict[str, Path]]:
         for embedder in config.embedders:
             file = path(EMBEDDINGS, embedder=embedder, questions=name)
             tables[f"embeddings-{embedder}--{name}"] = {split: file}
-    for batch in batches(config):
-        files = map(Path, store.answers(batch))
-        which = "--".join(batch.names.values())  # a name may have a single one
+    for batch in batches(store).values():
+        files = map(Path, batch.answers)
+        which = "--".join(batch.names)  # a name may have a single one
         tables[f"answers-{which}"] = dict(zip(map(str, batch.variants), files, strict=True))
-        tables[f"accuracy-{which}"] = {part[batch.questions]: path(ACCURACY, **batch.names)}
+        tables[f"accuracy-{which}"] = {part[batch.questions]: batch.path(ACCURACY)}
     for name, sweep in config.sweeps.items():
         if config.grading_of(name) != config.grading:
             tables[f"accuracy-{name}"] = {part[sweep.questions]: store.of_sweep(name)}
@@ -217,9 +216,9 @@ def _tables(config: Config) -> dict[str, dict[str, Path]]:
     return tables
 
 
-def _of_run(config: Config) -> Iterator[Path]:
+def _of_run(store: Store) -> Iterator[Path]:
     """Yield files of a run, and of its trained arms, that are worth keeping beside the store's."""
-    store = Store(config)
+    config = store.config
     for selector, template in product(config.selectors, (paths.SELECTOR, paths.SELECTOR_CARD)):
         yield store.path(template, selector=selector)
     for name in config.compressions:

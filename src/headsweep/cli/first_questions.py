@@ -7,22 +7,15 @@ inside functions, because the command line imports this module.
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep.choices import COMPARED, BenchmarkGrader
-from headsweep.cli.own_prompt import described_prompt, source_of
+from headsweep.cli.asked import MODEL, QUESTION_SET, Asked
+from headsweep.cli.own_prompt import source_of
 from headsweep.cli.sweep import OUT
-from headsweep.cli.without_snakemake import (
-    MODEL,
-    QUESTION_SET,
-    answer,
-    asked,
-    begun,
-    described_questions,
-)
+from headsweep.cli.without_snakemake import answer, begun
 from headsweep.config.experiments import Layers
-from headsweep.config.questions import Dtype
 from headsweep.errors import ConfigError
 from headsweep.telling import told
 from headsweep.text import counted, duration, one_line, visible
@@ -31,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headsweep.config import Config
+    from headsweep.store.batches import Batch
 
 RUN = "try"
 _QUESTIONS = 10
@@ -138,19 +132,8 @@ def first_questions(
     *,
     layers: Literal["all"] | Sequence[int] | None = None,
     out: str = OUT,
-    revision: str | None = None,
-    split: str = "test",
-    file: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    grader: BenchmarkGrader | None = None,
-    benchmark_revision: str | None = None,
-    prompt_file: str | None = None,
-    examples: Sequence[int] | None = None,
-    max_new_tokens: int = 2048,
-    dtype: Dtype | None = None,
-    device: str = "auto",
-    batch_size: int | None = None,
     cores: int | None = None,
+    **options: Any,
 ) -> Tried:
     """Answer ten questions with the whole model before it is swept.
 
@@ -161,82 +144,53 @@ def first_questions(
         layers: layers of the sweep that is to follow, as in 5,15; or all (default: all, or one
             where all take over an hour)
         out: folder of the results, the sweep's
-        revision: commit hash of a model on the hub (default: the newest, or the newest in the
-            cache)
-        split: split of the benchmark
-        file: a file with the rows of a benchmark by name, .jsonl or .csv, in place of the hub
-        columns: names of the columns
-        grader: your own benchmark: how answers are compared (default: what fits its gold answers)
-        benchmark_revision: commit hash of a dataset on the hub
-        prompt_file: a prompt of your own, in YAML (see below)
-        examples: rows of the benchmark, numbered from 0, that the prompt shows solved; they are not
-            asked
-        max_new_tokens: token limit of an answer
-        dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
-        device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
-        batch_size: sequences decoded together
         cores: CPU cores to use (default: all)
+        grader: your own benchmark: how answers are compared (default: what fits its gold answers)
+        **options: other fields of `headsweep.cli.asked.Asked`, by name
 
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
     from headsweep.files.record import read_record
     from headsweep.files.tables import ANSWERS
-    from headsweep.store.batches import PlannedBatch
+    from headsweep.store.batches import Batch
     from headsweep.variants import BASE
 
-    described = described_questions(
-        benchmark,
-        split=split,
-        file=file,
-        columns=columns,
-        grader=grader,
-        revision=benchmark_revision,
-        examples=examples,
-    )
-    prompt = described_prompt(described, prompt_file, examples)
+    asked = Asked(model=model, benchmark=benchmark, **options)
+    greedy = asked.greedy()
     with told("reading the questions"):
-        source = source_of(described)
+        source = source_of(asked.questions)
     why = "it was asked for"
-    if grader is None:
+    if asked.grader is None:
         why = "it is the benchmark's own"
-        if described["benchmark"] == "custom":
-            described["grader"], why = choose_grader(source["answer"].tolist())
-    count = len(source) - len(described["leave_out"])
-    described["n"] = min(_QUESTIONS, count)
-    config = asked(
-        RUN,
-        model,
-        described,
-        {"greedy": {"max_new_tokens": max_new_tokens, **prompt}},
-        {},
-        revision=revision,
-        dtype=dtype,
-        device=device,
-        batch_size=batch_size,
-    )
+        if asked.questions["benchmark"] == "custom":
+            grader, why = choose_grader(source["answer"].tolist())
+            asked = replace(asked, grader=grader)
+    count = len(source) - len(asked.examples or ())
+    asked = replace(asked, n=min(_QUESTIONS, count))
+    config = asked.config(RUN, {"greedy": greedy}, {})
     depth = config.models[MODEL].layers
     numbers = [] if layers is None or layers == "all" else list(layers)
     if beyond := [number for number in numbers if number >= depth]:
         raise ConfigError(
             f"--layers {beyond[0]}: the model has {depth} layers, numbered 0 to {depth - 1}"
         )
-    batch = PlannedBatch(MODEL, "greedy", QUESTION_SET, (BASE,))
-    with begun(config, out) as config:
-        store = answer(config, cores, [batch])
+    with begun(config, out) as store:
+        batch = Batch(store, MODEL, "greedy", QUESTION_SET)
+        answer(store, cores, [batch])
         with told("grading"):
-            answers = _graded(config, batch)
-        record = read_record(store.path(ANSWERS, variant=BASE, **batch.names))
-    limit = choose_limit(max_new_tokens, answers)
-    return Tried(config, answers, record["seconds"], count, why, limit)
+            answers = _graded(batch)
+        record = read_record(batch.path(ANSWERS, variant=BASE))
+    limit = choose_limit(asked.max_new_tokens, answers)
+    return Tried(store.config, answers, record["seconds"], count, why, limit)
 
 
-def _graded(config: "Config", batch: Any) -> "pd.DataFrame":
+def _graded(batch: "Batch") -> "pd.DataFrame":
     """Return the answers of a batch's base model, as `Tried` has them."""
     from headsweep.grading.matrix import grade_batch
     from headsweep.statistics.answers import loops
 
-    questions, answers, graded = grade_batch(config, batch, config.grading)
+    questions, answers, graded = grade_batch(batch, batch.store.config.grading)
     (written,) = answers.values()
     table = questions[["question_id", "question", "answer"]].rename(columns={"answer": "gold"})
     table = table.merge(written[["question_id", "text", "token_ids"]], on="question_id")

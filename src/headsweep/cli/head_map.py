@@ -4,23 +4,12 @@ Heavy modules are imported inside functions, because the command line imports th
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from headsweep.choices import BenchmarkGrader
-from headsweep.cli.own_prompt import described_prompt
-from headsweep.cli.without_snakemake import (
-    MODEL,
-    QUESTION_SET,
-    answer,
-    asked,
-    begun,
-    described_questions,
-    limited_to,
-    once,
-)
-from headsweep.config.questions import Dtype
+from headsweep.cli.asked import MODEL, QUESTION_SET, Asked
+from headsweep.cli.without_snakemake import answer, begun, limited_to, once
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.telling import told
@@ -28,7 +17,6 @@ from headsweep.telling import told
 if TYPE_CHECKING:
     import pandas as pd
 
-    from headsweep.config import Config
     from headsweep.store.layout import Store
 
 RUN, SAMPLES, MAP = "map", "samples", "heads"
@@ -43,21 +31,11 @@ def head_map(
     *,
     layers: Literal["all"] | Sequence[int] = "all",
     out: str | Path = "headsweep-map",
-    revision: str | None = None,
     split: str = "train",
-    n: int | None = None,
-    file: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
-    grader: BenchmarkGrader | None = None,
-    benchmark_revision: str | None = None,
-    prompt_file: str | Path | None = None,
-    examples: Sequence[int] | None = None,
     samples: int = 8,
     temperature: float = 0.6,
-    max_new_tokens: int = 2048,
-    dtype: Dtype | None = None,
-    device: str = "auto",
     cores: int | None = None,
+    **options: Any,
 ) -> "pd.DataFrame":
     """Map every head: how likely right and wrong texts are without it.
 
@@ -71,24 +49,11 @@ def head_map(
             file, or a dataset on the hub
         layers: layers whose heads are mapped, numbered from 0, as in 5,15; or all
         out: folder of the results; made if it does not exist
-        revision: commit hash of a model on the hub (default: the newest, or the newest in the
-            cache)
         split: split of the benchmark; training questions, if heads are chosen by the map
-        n: how many questions (default: all, or 200 of a generated benchmark)
-        file: a file with the rows of a benchmark by name, .jsonl or .csv, in place of the hub
-        columns: your own benchmark: names of the columns ``question``, ``answer``, and optionally
-            ``id``, ``subject``, ``level``, ``solution``
-        grader: your own benchmark: how answers are compared (default: math)
-        benchmark_revision: commit hash of a dataset on the hub
         samples: answers a question, of which some must be right and some wrong
         temperature: of the samples
-        prompt_file: a prompt of your own, in YAML (see below)
-        examples: rows of the benchmark, numbered from 0, that the prompt shows solved; they are not
-            asked
-        max_new_tokens: token limit of an answer
-        dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
-        device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
         cores: CPU cores to use (default: all)
+        **options: other fields of `headsweep.cli.asked.Asked`, by name
 
     Returns:
         One row for each head and outcome, as in ``results/map/maps/heads/heads.csv``.
@@ -102,6 +67,7 @@ def head_map(
     from headsweep.grading.matrix import grade
     from headsweep.page.figures.draw import draw
     from headsweep.results.facts import read_csv  # slow to import
+    from headsweep.store.batches import batches
     from headsweep.store.map_scores import texts_key
 
     if temperature <= 0:
@@ -109,59 +75,43 @@ def head_map(
             f"--temperature {temperature:g} draws the same answer each time, but a right and a "
             f"wrong one are compared; give one above 0, as 0.6"
         )
-    questions = described_questions(
-        str(benchmark),
-        split=split,
-        n=n,
-        file=file,
-        columns=columns,
-        grader=grader,
-        revision=benchmark_revision,
-        examples=examples,
-    )
-    if samples < 2 and questions["benchmark"] == "custom":
+    asked = Asked(model=model, benchmark=benchmark, split=split, **options)
+    if samples < 2 and asked.questions["benchmark"] == "custom":
         raise ConfigError(
             f"--samples {samples} gives no question a right and a wrong answer; give 2 or more"
         )
-    prompt = described_prompt(questions, prompt_file, examples)
+    greedy = asked.greedy()
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
-    greedy = {"max_new_tokens": max_new_tokens, **prompt}
     mapped = {"model": MODEL, "questions": QUESTION_SET, "sampling": [SAMPLES], "layers": layers}
-    config = asked(
-        RUN,
-        str(model),
-        questions,
-        {"greedy": greedy, SAMPLES: {**sampled, **greedy}},
-        {"maps": {MAP: mapped}},
-        revision=revision,
-        dtype=dtype,
-        device=device,
+    config = asked.config(
+        RUN, {"greedy": greedy, SAMPLES: {**sampled, **greedy}}, {"maps": {MAP: mapped}}
     )
-    with begun(config, out) as config:
-        store = answer(config, cores)
-        texts = texts_key(config, MAP)
+    with begun(config, out) as store:
+        answer(store, cores)
+        (batch,) = batches(store).values()
+        texts = texts_key(store.config, MAP)
         with told("grading, and choosing the texts"):
-            grade(config, MODEL, SAMPLES, QUESTION_SET)
-            once(store.path(TEXTS, texts=texts), write_texts, config, texts)
+            grade(batch)
+            once(store.path(TEXTS, texts=texts), write_texts, store, texts)
         with limited_to(cores):
-            _score(config, store, texts)
+            _score(store, texts)
         with told("writing tables and the picture"):
-            write_tables(config, MAP)
-            draw(config, "map", MAP)
+            write_tables(store, MAP)
+            draw(store, "map", MAP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.MAP, map=MAP, table="heads"))
 
 
-def _score(config: "Config", store: "Store", texts: str) -> None:
+def _score(store: "Store", texts: str) -> None:
     """Score a map's texts, given their key, without each head, and estimate the scores."""
     from headsweep.experiments.maps import job
     from headsweep.files.tables import GRADIENTS, SCORES
     from headsweep.store.map_scores import layer_name, map_layers
 
-    layers = map_layers(config, MAP)
+    layers = map_layers(store.config, MAP)
     for number, layer in enumerate(map(layer_name, layers), start=1):
         scores = store.path(SCORES, texts=texts, layer=layer)
         with told(f"scoring texts without each head, layer {number} of {len(layers)}"):
-            once(scores, job.score_layer, config, texts, layer)
+            once(scores, job.score_layer, store, texts, layer)
     with told("estimating all heads"):
-        once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)
+        once(store.path(GRADIENTS, texts=texts), job.estimate_heads, store, texts)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headsweep.errors import ConfigError
+from headsweep.files.paths import BatchKeys
 from headsweep.workflow.fork_server import run_in_fork
 from headsweep.workflow.jobs import JOBS, Job
 
@@ -70,7 +71,7 @@ def _add_options(command: argparse.ArgumentParser, job: Job) -> None:
         help=_CONFIG,
     )
     command.add_argument("--log", type=Path, help="write everything, tracebacks too, here")
-    for argument in job.arguments:
+    for argument in job.options:
         others = _OTHERS | _OF_DRAW if job.name == "draw" else _OTHERS
         about = others.get(argument, _WILDCARD)
         command.add_argument(f"--{argument}", required=argument != "cores", help=about)
@@ -78,7 +79,7 @@ def _add_options(command: argparse.ArgumentParser, job: Job) -> None:
 
 
 def _run(job: Job, config: Path, **given: Any) -> None:
-    """Call a job's function with the config names of the keys among its arguments."""
+    """Call a job's function with the batch, or the config names, of the keys that are given."""
     if not job.online:
         os.environ["HF_HUB_OFFLINE"] = "1"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # loading is quick
@@ -86,17 +87,20 @@ def _run(job: Job, config: Path, **given: Any) -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     if "cores" in given:
         given["cores"] = _usable_cores(given["cores"])
+    if job.of_batch:
+        given["batch"] = BatchKeys(*(given.pop(wildcard) for wildcard in BatchKeys._fields))
     if job.before_config and job.before_config(config, **given):
         return
     if not job.online and (status := run_in_fork(sys.argv[1:])) is not None:
         sys.exit(status)
-    from headsweep.config import load
-    from headsweep.store.layout import Store, mark_version
+    from headsweep.store.batches import find_batch
+    from headsweep.store.layout import mark_version, read_config
 
     mark_version()
-    store = Store(load(config))
-    named = {argument: _value(store, argument, text) for argument, text in given.items()}
-    job.function(store.config, **named)
+    store = read_config(config)
+    of = find_batch(store, given.pop("batch")) if job.of_batch else store
+    values = {argument: _value(store, argument, text) for argument, text in given.items()}
+    job.function(of, **values)
 
 
 def _usable_cores(cores: str | None) -> int:
@@ -122,7 +126,7 @@ def _value(store: "Store", argument: str, text: Any) -> Any:
             return Path(text)
         case "seed":
             return int(text)
-        case "model" | "questions" | "decoding" | "embedder" | "source":
+        case "model" | "questions" | "embedder" | "source":
             return store.name(argument, text)
         case "comparison" | "compression" | "frontier" | "map" | "selector" | "sweep":
             entries = getattr(store.config, f"{argument}s")

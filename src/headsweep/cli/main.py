@@ -153,12 +153,14 @@ def check(configs: list[Path], *, here: bool = False) -> None:
     """
     from headsweep.experiments.athena.problems import check_generated
     from headsweep.models.source import BUILTIN
+    from headsweep.store.layout import Store
     from headsweep.store.revisions import at, local_file, resolve
     from headsweep.workflow.preflight import check_disk, lacking, preflight, unfetched
 
     resolved = resolve(_loaded(configs))
-    preflight(resolved)
-    check_generated(resolved)
+    store = Store(resolved)
+    preflight(store)
+    check_generated(store)
     check_disk(resolved)
     for name, model in resolved.models.items():
         folder = local_file(model)
@@ -167,10 +169,10 @@ def check(configs: list[Path], *, here: bool = False) -> None:
 
             with at(f"models.{name}"):
                 check_reading(folder, resolved.decodings.values())
-    missing = list(lacking(resolved))
+    missing = list(lacking(store))
     if here and missing:
         raise missing[0]
-    for entry in unfetched(resolved):
+    for entry in unfetched(store):
         print(f"missing: {entry}; run the target `fetch` where there is network")
     for error in missing:
         print(f"this machine: {error}")
@@ -190,10 +192,11 @@ def plan(configs: list[Path]) -> None:
     Args:
         configs: for example config/sprint.yaml; several are merged, as by --configfile
     """
+    from headsweep.store.layout import Store
     from headsweep.store.revisions import resolve
     from headsweep.workflow.plan import describe
 
-    print(describe(resolve(_loaded(configs))))
+    print(describe(Store(resolve(_loaded(configs)))))
 
 
 def _loaded(configs: list[Path]) -> "Config":

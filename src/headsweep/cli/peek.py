@@ -20,11 +20,12 @@ from headsweep.config import Config, load
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.files import paths
 from headsweep.files.safe_files import read_table
-from headsweep.files.tables import QUESTIONS
+from headsweep.files.tables import ANSWERS, QUESTIONS
 from headsweep.grading.matrix import accuracy_matrix, grade_answers
 from headsweep.results.run import CONFIG, find, runs
 from headsweep.statistics.anytime import anytime_interval
-from headsweep.store.batches import batches, pool
+from headsweep.store.batches import Batch, batches, pool
+from headsweep.store.layout import Store
 from headsweep.text import aligned, percent, points
 from headsweep.variants import BASE, Variant
 
@@ -100,18 +101,14 @@ def _states() -> list[_State]:
 
 def _state(folder: Path) -> _State:
     try:
-        config = load(folder / CONFIG)
+        store = Store(load(folder / CONFIG))
     except HeadsweepError as error:
         return _State(folder, lacks_answers=False, cells=(folder.name, "", str(error)))
-    answered = [
-        Work(config, **batch.names).output(variant).exists()
-        for batch in batches(config)
-        for variant in batch.variants
-    ]
+    answered = [Path(file).exists() for batch in batches(store).values() for file in batch.answers]
     lacks_answers = any(
-        not _work(config, name).output(variant).exists()
-        for name in config.sweeps
-        for variant in _shown(config, name)
+        not store.of_sweep(name, ANSWERS, variant=variant).exists()
+        for name in store.config.sweeps
+        for variant in _shown(store.config, name)
     )
     page = folder / Path(paths.REPORT).name
     there = f"report: {page}" if page.exists() else "no report yet"
@@ -126,8 +123,9 @@ def _listed(states: Sequence[_State]) -> str:
 
 def _of_run(folder: Path) -> str:
     """Return what is known so far of a run's sweeps, as text."""
-    config = load(folder / CONFIG)
-    looks = sweeps_so_far(folder, config, config.sweeps)
+    store = Store(load(folder / CONFIG))
+    config = store.config
+    looks = sweeps_so_far(folder, store, config.sweeps)
     if not looks:
         raise ConfigError(f"run {config.run!r} has no sweeps; name a run whose config has some")
     paragraphs = [f"run {config.run!r} in {folder}: a look, not a verdict"]
@@ -139,7 +137,7 @@ def _of_run(folder: Path) -> str:
     return "\n\n".join(paragraphs)
 
 
-def sweeps_so_far(folder: Path, config: Config, names: Iterable[str]) -> list["SweepSoFar"]:
+def sweeps_so_far(folder: Path, store: Store, names: Iterable[str]) -> list["SweepSoFar"]:
     """Return what is known of some sweeps of a run, given its folder.
 
     Raises:
@@ -147,12 +145,7 @@ def sweeps_so_far(folder: Path, config: Config, names: Iterable[str]) -> list["S
         GradingError: no grading worker can be started.
     """
     with contextlib.chdir(folder.absolute().parents[1]):
-        return [_sweep(config, name) for name in names]
-
-
-def _work(config: Config, sweep: str) -> Work:
-    section = config.sweeps[sweep]
-    return Work(config, section.model, section.decoding, section.questions)
+        return [_sweep(store, name) for name in names]
 
 
 def _shown(config: Config, sweep: str) -> list[Variant]:
@@ -184,11 +177,13 @@ class SweepSoFar(NamedTuple):
     groups: list[Group]
 
 
-def _sweep(config: Config, name: str) -> SweepSoFar:
+def _sweep(store: Store, name: str) -> SweepSoFar:
     """Return what is known of a sweep so far."""
-    work = _work(config, name)
-    title = f"sweep {name}: {work.model}, {work.decoding}, {work.questions}"
-    file = Path(QUESTIONS.path.format(**work.keys))
+    config = store.config
+    section = config.sweeps[name]
+    work = Work(Batch(store, section.model, section.decoding, section.questions))
+    title = f"sweep {name}: {section.model}, {section.decoding}, {section.questions}"
+    file = work.batch.path(QUESTIONS)
     if not file.exists():
         return SweepSoFar(name, f"{title}: its questions are not drawn yet", [])
     questions = read_table(file, QUESTIONS)
@@ -218,7 +213,7 @@ def _sweep(config: Config, name: str) -> SweepSoFar:
             groups.append(Group(f"{said}\n{', '.join(map(str, members))}", []))
             continue
         rules = config.grading_of(name)
-        z = _right(common_questions, compared, config.questions[work.questions].grader_name, rules)
+        z = _right(common_questions, compared, work.grader_name, rules)
         groups.append(Group(said, _rows(z, len(heads))))
     return SweepSoFar(name, text, groups)
 

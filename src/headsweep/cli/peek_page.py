@@ -22,6 +22,7 @@ from headsweep.page.blocks import Block, ShownTable
 from headsweep.page.report import SoFar, write_so_far
 from headsweep.results.exhibits import EXHIBITS, RunFiles
 from headsweep.results.run import CONFIG, find
+from headsweep.store.layout import Store
 
 _SECONDS = 60.0
 _FINISHED = "finished"
@@ -64,12 +65,12 @@ def _is_under_way(folder: Path) -> bool:
 
 def write(folder: Path) -> Path:
     """Write the page of a run so far, given the run's folder, and return its path."""
-    config = load(folder / CONFIG)
+    store = Store(load(folder / CONFIG))
     with contextlib.chdir(folder.absolute().parents[1]):
-        finished, states = finished_part(config)
-        unfinished = [name for name in config.sweeps if name not in finished.sweeps]
-        looks = sweeps_so_far(Path(paths.RESULTS, folder.name), config, unfinished)
-        page = write_so_far(config, finished, _on_top(states, looks))
+        finished, states = finished_part(store.config)
+        unfinished = [name for name in store.config.sweeps if name not in finished.sweeps]
+        looks = sweeps_so_far(Path(paths.RESULTS, folder.name), store, unfinished)
+        page = write_so_far(store, Store(finished), _on_top(states, looks))
     return folder / page.name
 
 
@@ -111,21 +112,21 @@ def finished_part(config: Config) -> tuple[Config, list[list[str]]]:
         for name, entry in entries.items():
             sharing = entries if section == "compressions" else {name: entry}  # of their tables
             alone = {**none, section: sharing, "papers": False}
-            state = _state(config.model_copy(update=alone))
+            state = _state(Store(config.model_copy(update=alone)))
             states.append([section.removesuffix("s"), title(config, section, name), state])
             if state == _FINISHED:
                 kept[section][name] = entry
     finished = config.model_copy(update=kept)
     if config.papers:
-        state = _state(finished)
+        state = _state(Store(finished))
         states.append(["papers", "their numbers beside these", state])
         finished = finished.model_copy(update={"papers": state == _FINISHED})
     return finished, states
 
 
-def _state(config: Config) -> str:
+def _state(store: Store) -> str:
     """Say whether the tables of a config's report are there; figures are left out if not drawn."""
-    files = RunFiles(config)
+    files = RunFiles(store)
     drawn = {
         template.format(suffix=suffix)
         for exhibit in EXHIBITS

@@ -22,7 +22,7 @@ from headsweep.files.tables import QUESTIONS
 from headsweep.grading.matrix import grade_answers
 from headsweep.machine.host import host_cores
 from headsweep.machine.processors import card_of, is_on_gpu
-from headsweep.store.batches import PlannedBatch, batches
+from headsweep.store.batches import Batch, batches
 from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
 from headsweep.text import aligned, duration
@@ -49,14 +49,15 @@ class _Found(NamedTuple):
 def show(config: Path, cores: int | None) -> None:
     """Print what a pilot of a config file measures here."""
     stated = load(config)
-    whole = resolve(stated)
-    piloted = piloted_batches(whole)
+    store = Store(resolve(stated))
+    whole = store.config
+    piloted = piloted_batches(store)
     usable = min(cores or host_cores(), host_cores())
     found: dict[str, _Found] = {}
     notes: list[str] = []
     for name, batch in piloted.items():
         backends, left_out = _backends(whole, name, stated.models[name].model_fields_set)
-        tried, told = _try(whole, batch, backends, usable)
+        tried, told = _try(batch, backends, usable)
         found[name] = min(tried, key=lambda each: each.hours)
         notes += [f"{name}: {note}" for note in told + left_out]
         backend = found[name].backend
@@ -68,21 +69,21 @@ def show(config: Path, cores: int | None) -> None:
     hours = sum(model.hours for model in found.values())
     print(f"answers and maps of {', '.join(found)} in the whole config: about {duration(hours)}")
     print("\n".join(notes))
-    rates = {name: _rates(whole, piloted[name], model.trial) for name, model in found.items()}
+    rates = {name: _rates(piloted[name], model.trial) for name, model in found.items()}
     if seen := detectable_gains(whole, rates):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
         print(aligned(seen, left=1))
 
 
-def piloted_batches(config: Config) -> dict[str, PlannedBatch]:
+def piloted_batches(store: Store) -> dict[str, Batch]:
     """Return the batch that stands for each model: its first greedy one with variants.
 
     Raises:
         ConfigError: there is none.
     """
-    piloted: dict[str, PlannedBatch] = {}
-    for batch in batches(config):
-        if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
+    piloted: dict[str, Batch] = {}
+    for batch in batches(store).values():
+        if store.config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
             piloted.setdefault(batch.model, batch)
     if not piloted:
         raise ConfigError(
@@ -91,11 +92,12 @@ def piloted_batches(config: Config) -> dict[str, PlannedBatch]:
     return piloted
 
 
-def little_config(config: Config, batch: PlannedBatch) -> Config:
+def little_config(batch: Batch) -> Config:
     """Return a config of one sweep per piloted head, on the batch's model and first questions.
 
     The heads are the first and the last of the batch, or of the model if the batch has none.
     """
+    config = batch.store.config
     questions = config.questions[batch.questions]
     model = config.models[batch.model]
     most = _GPU_QUESTIONS if is_on_gpu(model.device) else _QUESTIONS
@@ -107,9 +109,8 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
     of_model = [Variant(0, 0), Variant(last, model.heads_in(last)[-1])]
     heads = [variant for variant in batch.variants if variant.kind == "head"] or of_model
     chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:_HEADS]
-    sweeps = {
-        str(head): {**batch.names, "layers": [head.layer], "heads": [head.head]} for head in chosen
-    }
+    asked = {"model": batch.model, "decoding": batch.decoding, "questions": batch.questions}
+    sweeps = {str(head): {**asked, "layers": [head.layer], "heads": [head.head]} for head in chosen}
     return Config.model_validate(
         {
             "run": "pilot",
@@ -122,21 +123,19 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
     )
 
 
-def _try(
-    config: Config, batch: PlannedBatch, backends: Sequence[str], cores: int
-) -> tuple[list[_Found], list[str]]:
+def _try(batch: Batch, backends: Sequence[str], cores: int) -> tuple[list[_Found], list[str]]:
     """Try what may answer for a model; return what works, and words for each.
 
     Raises:
         ConfigError: nothing answers.
     """
-    little = little_config(config, batch)
-    preflight(little)
+    little = little_config(batch)
+    preflight(Store(little))
     found: list[_Found] = []
     told = []
     failed = []
     for backend in backends:
-        tried = _with(little, batch.model, backend)
+        tried = Store(_with(little, batch.model, backend))
         check_devices(tried)
         prepared(tried)
         called = f"{backend}: " if len(backends) > 1 else ""
@@ -145,7 +144,7 @@ def _try(
         except EngineError as error:
             failed.append(f"{called}{error}")
             continue
-        hours = _hours(config, batch, trial)
+        hours = _hours(batch, trial)
         told.append(f"{called}{duration(hours)} on {_told(trial)}")
         found.append(_Found(backend, trial, hours))
     if not found:
@@ -197,24 +196,25 @@ def _cells(found: _Found) -> list[str]:
     return [f"{len(rows)}", f"{tokens:,}", f"{cut}", rate, duration(found.hours)]
 
 
-def _hours(config: Config, batch: PlannedBatch, trial: Trial) -> float:
+def _hours(batch: Batch, trial: Trial) -> float:
     """Return the hours of all answers of a model in the config, finished ones too, and its maps.
 
     Answers to another benchmark take as much longer than the piloted as the plan assumes that they
     are. A map takes as much longer than planned as the answers do. The engine starts once.
     """
+    config = batch.store.config
     seconds = planned = 0.0
     card = card_of(config.models[batch.model].device)
-    for other in batches(config):
+    for other in batches(batch.store).values():
         if other.model != batch.model:
             continue
         decoding = config.decodings[other.decoding]
-        longer = answer_length(config, other) / answer_length(config, batch)
+        longer = answer_length(other) / answer_length(batch)
         answers = longer * question_count(config.questions[other.questions]) * decoding.samples
         for variant in other.variants:
             verified = decoding.greedy and _is_verified(variant)
             seconds += answers * (trial.head if verified else trial.base)
-        planned += generation_seconds(config, other, card)
+        planned += generation_seconds(other, card)
     maps = [name for name, section in config.maps.items() if section.model == batch.model]
     mapped = sum(map_seconds(config, name, card) for name in maps)
     return (trial.start + seconds * (1 + mapped / planned)) / 3600
@@ -226,10 +226,10 @@ def _is_verified(variant: Variant) -> bool:
     return not (variant.is_base or variant.kind == "numeric" or family.on_weights)
 
 
-def _rates(config: Config, batch: PlannedBatch, trial: Trial) -> Rates:
+def _rates(batch: Batch, trial: Trial) -> Rates:
     """Return how often the base model is right, and how often a head's loss changes that."""
-    little = little_config(config, batch)
-    rows = Store(little).read(QUESTIONS, questions=batch.questions)
+    config = batch.store.config
+    rows = Store(little_config(batch)).read(QUESTIONS, questions=batch.questions)
     answers: Mapping[str, pd.DataFrame] = {
         variant: pd.DataFrame(table) for variant, table in trial.answers.items()
     }

@@ -26,7 +26,7 @@ import torch
 
 from headsweep.answers.worker import load
 from headsweep.benchmarks.prompts import encode_prompt
-from headsweep.config import Config, Decoding, parse
+from headsweep.config import Decoding, parse
 from headsweep.engine.decoder import Decoder
 from headsweep.engine.devices import Device, devices, held
 from headsweep.engine.engine import Engine
@@ -37,7 +37,7 @@ from headsweep.errors import EngineError, told_of
 from headsweep.files.safe_files import read_arrow
 from headsweep.files.tables import QUESTIONS
 from headsweep.models.loaded import LoadedModel
-from headsweep.store.batches import PlannedBatch, batches
+from headsweep.store.batches import Batch, batches
 from headsweep.store.layout import Store
 from headsweep.variants import BASE, Variant
 
@@ -96,20 +96,20 @@ class _Asked:
         return list(engine.run(requests, drafts))
 
 
-def attempt(config: Config, cores: int) -> Trial:
+def attempt(store: Store, cores: int) -> Trial:
     """Try software with a model in a process of its own, and return what that has measured.
 
     Args:
-        config: resolved, of one batch; its model, which names the software, and its questions are
-            in the store.
+        store: of a resolved config with one batch; its model, which names the software, and its
+            questions are there.
         cores: CPU cores that a run's engine may use.
 
     Raises:
         EngineError: it has failed; the cause in one line.
     """
-    (batch,) = batches(config)
-    backend = config.models[batch.model].backend
-    values = config.model_dump(mode="json")
+    (batch,) = batches(store).values()
+    backend = store.config.models[batch.model].backend
+    values = store.config.model_dump(mode="json")
     threads = str(cores if backend == "vllm" else 1)
     try:
         ended = subprocess.run(
@@ -136,7 +136,7 @@ def attempt(config: Config, cores: int) -> Trial:
     return Trial(**told)
 
 
-def measure(config: Config, cores: int, begun: float) -> Trial:
+def measure(store: Store, cores: int, begun: float) -> Trial:
     """Return what a config's only model does here.
 
     `begun` is when the process was started, in seconds of the epoch.
@@ -144,20 +144,20 @@ def measure(config: Config, cores: int, begun: float) -> Trial:
     Raises:
         EngineError: the self-check fails: answers would come from the model's own modules, slowly.
     """
-    (batch,) = batches(config)
-    section = config.models[batch.model]
+    (batch,) = batches(store).values()
+    section = store.config.models[batch.model]
     places = devices(section.device, section.tensor_parallel)
     on_cpu = places == [Device("cpu")]
     workers = cores if on_cpu and section.backend == "headsweep" else 1
     imported = time.time() - begun
     with held(places[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
         loading = time.time()  # whatever the wait
-        loaded = load(section, Store(config).key("model", batch.model), places[0].name)
+        loaded = load(section, batch.keys.model, places[0].name)
         decoder = None
         if isinstance(loaded, LoadedModel):
             decoder = Decoder.of(loaded, graphs=section.graphs == "auto")
-        decoding = config.decodings[batch.decoding]
-        prompts = _prompts(config, batch, loaded)
+        decoding = store.config.decodings[batch.decoding]
+        prompts = _prompts(batch, loaded)
         asked = _Asked(loaded, decoder, decoding, section.batch_size, prompts)
         start = imported + time.time() - loading
         facts = _checked(asked, batch.variants)
@@ -183,10 +183,9 @@ def measure(config: Config, cores: int, begun: float) -> Trial:
     )
 
 
-def _prompts(
-    config: Config, batch: PlannedBatch, loaded: LoadedModel | VllmModel
-) -> dict[str, tuple[int, ...]]:
-    questions = read_arrow(Store(config).path(QUESTIONS, questions=batch.questions), QUESTIONS)
+def _prompts(batch: Batch, loaded: LoadedModel | VllmModel) -> dict[str, tuple[int, ...]]:
+    config = batch.store.config
+    questions = read_arrow(batch.path(QUESTIONS), QUESTIONS)
     decoding = config.decodings[batch.decoding]
     grader_name = config.questions[batch.questions].grader_name
     return {
@@ -272,7 +271,7 @@ def main() -> None:
     """Do what the order on standard input says; print the result, or the cause of a failure."""
     order = json.load(sys.stdin)
     try:
-        trial = measure(parse(order["config"]), order["cores"], order["begun"])
+        trial = measure(Store(parse(order["config"])), order["cores"], order["begun"])
         said = trial._asdict()
     except Exception as error:  # whatever a backend raises
         said = {"error": told_of(error, _LONGEST_CAUSE)}

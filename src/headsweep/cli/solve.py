@@ -26,7 +26,6 @@ from headsweep.grading.pool import Reading, read_texts
 from headsweep.models.embeddings import embed, load_embedder
 from headsweep.models.load import load_model
 from headsweep.results.run import Run
-from headsweep.store.layout import Store
 from headsweep.text import aligned, json_line, one_line, visible
 from headsweep.variants import BASE, Variant
 
@@ -270,8 +269,7 @@ def _folder(run: Run, kind: Literal["model", "embedder"], name: str) -> Path:
     file = run.path(paths.MODEL if kind == "model" else paths.EMBEDDER, **{kind: name})
     if not file.exists():
         raise ConfigError(f"{file} is missing; solve needs the run's store beside it")
-    store = Store(run.config)
-    find = store.model_folder if kind == "model" else store.embedder_folder
+    find = run.store.model_folder if kind == "model" else run.store.embedder_folder
     return find(name, run.root)
 
 

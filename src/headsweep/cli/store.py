@@ -14,12 +14,12 @@ from pathlib import Path
 
 from headsweep.answers.client import status
 from headsweep.cli.store_files import STORE, TRASH, Held, contents, walk
-from headsweep.config import Config, load
+from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.files import paths
 from headsweep.files.locks import Locks
 from headsweep.files.plain_files import refuse_links
-from headsweep.store.layout import check_version, other_users
+from headsweep.store.layout import Store, check_version, other_users
 from headsweep.store.revisions import resolve
 from headsweep.text import aligned, counted
 
@@ -33,8 +33,8 @@ def show(configs: Sequence[Path]) -> None:
         ConfigError: there is no store here.
     """
     _check_there()
-    configs_by_run, unread = _configs(configs)
-    held = contents(configs_by_run)
+    stores, unread = _configs(configs)
+    held = contents(stores)
     _print(held, unread)
     idle = _idle(held)
     words = f"no config needs {_amount(idle)}" if idle else "nothing to prune"
@@ -50,9 +50,9 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
         ConfigError: it is not known what is needed, or a run is under way.
     """
     _check_there()
-    configs_by_run, unread = _configs(configs)
-    _refuse_unknown(configs_by_run, unread, configs)
-    held = contents(configs_by_run)
+    stores, unread = _configs(configs)
+    _refuse_unknown(stores, unread, configs)
+    held = contents(stores)
     going = {which: files for which, files in held.items() if which.is_idle}
     idle = _idle(held)
     if not idle:
@@ -63,7 +63,7 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
     if not yes and not _agreed(f"Move {amount} to {TRASH}?"):
         print("nothing is moved")
         return
-    _refuse_unknown(configs_by_run, unread, configs)  # a run may have started since
+    _refuse_unknown(stores, unread, configs)  # a run may have started since
     if _idle(contents(_configs(configs)[0])) != idle:
         raise ConfigError("--prune: the store has changed since the question; prune again")
     move_to_trash(idle)
@@ -125,16 +125,16 @@ def remove_empty(folder: Path) -> None:
         parent.rmdir()
 
 
-def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
-    """Return the configs of runs and the named ones, and the errors of runs' unreadable ones."""
-    configs_by_run = {}
+def _configs(named: Iterable[Path]) -> tuple[dict[str, Store], list[str]]:
+    """Return the stores of the configs of runs and of named ones, and errors of unreadable ones."""
+    stores = {}
     unread = []
     for file in sorted(Path(paths.RESULTS).glob("*/config.json")):
         try:
-            configs_by_run[file.parent.name] = resolve(load(file))
+            stores[file.parent.name] = Store(resolve(load(file)))
         except HeadsweepError as error:
             unread.append(f"{file}: {error}")
-    return configs_by_run | {str(file): resolve(load(file)) for file in named}, unread
+    return stores | {str(file): Store(resolve(load(file))) for file in named}, unread
 
 
 def refuse_while_running(option: str) -> None:
@@ -170,9 +170,7 @@ def what_runs() -> str | None:
     return None
 
 
-def _refuse_unknown(
-    configs_by_run: dict[str, Config], unread: list[str], named: Sequence[Path]
-) -> None:
+def _refuse_unknown(stores: dict[str, Store], unread: list[str], named: Sequence[Path]) -> None:
     """Refuse to prune while something runs, or while it is unknown what is needed."""
     refuse_while_running("--prune")
     if unread:
@@ -180,7 +178,7 @@ def _refuse_unknown(
             f"--prune: what a run needs is not known: {unread[0]}; repair its config.json by "
             f"running it again, or remove the run's folder"
         )
-    if not configs_by_run:
+    if not stores:
         raise ConfigError(
             f"--prune: no config is known, so everything would go; name configs whose files are "
             f"to stay (runs in {paths.RESULTS}/ count by their config.json)"

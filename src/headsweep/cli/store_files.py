@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.files import paths
 from headsweep.files.safe_files import is_temporary, read_metadata
@@ -92,17 +91,17 @@ class Held(NamedTuple):
         return self.kind != "other" and not self.needed_by
 
 
-def contents(configs: Mapping[str, Config]) -> dict[Held, list[Path]]:
+def contents(stores: Mapping[str, Store]) -> dict[Held, list[Path]]:
     """Return the files of the store, by what they are and which of the configs need them.
 
     Some config may need files of the kind ``other``; none needs ``temporary`` ones, which a killed
     process left.
     """
     asking: dict[_Unit, set[str]] = defaultdict(set)
-    for name, config in configs.items():
-        for file in files_of(config):
+    for name, store in stores.items():
+        for file in files_of(store):
             asking[_unit(file)].add(name)
-    taking = _taking_over(configs)
+    taking = _taking_over(stores)
     files: dict[Held, list[Path]] = defaultdict(list)
     for file in files_below(STORE):
         unit = _unit(file)
@@ -116,15 +115,14 @@ def contents(configs: Mapping[str, Config]) -> dict[Held, list[Path]]:
     return {held: files[held] for held in sorted(files, key=place)}
 
 
-def _taking_over(configs: Mapping[str, Config]) -> _Taken:
+def _taking_over(stores: Mapping[str, Store]) -> _Taken:
     """Return the configs that could take over answers, by model, decoding, split and variant."""
     taken: _Taken = defaultdict(set)
-    for name, config in configs.items():
-        for batch in batches(config):
-            keys = Store(config).keys(**batch.names)
-            split = split_key(config, batch.questions)
+    for name, store in stores.items():
+        for keys, batch in batches(store).items():
+            split = split_key(store.config, batch.questions)
             for variant in batch.variants:
-                taken[keys["model"], keys["decoding"], split, str(variant)].add(name)
+                taken[keys.model, keys.decoding, split, str(variant)].add(name)
     return taken
 
 
@@ -141,9 +139,10 @@ def _takers(unit: _Unit, taking: _Taken) -> set[str]:
     return taking.get((model, decoding, split, variant), set())
 
 
-def files_of(config: Config) -> Iterator[Path]:
+def files_of(store: Store) -> Iterator[Path]:
     """Yield the files that a config may read or make in the store, without records."""
-    path = Store(config).path
+    config = store.config
+    path = store.path
     for name in config.models:
         yield path(paths.MODEL, model=name)
     for name in config.questions:
@@ -153,13 +152,13 @@ def files_of(config: Config) -> Iterator[Path]:
         yield path(paths.EMBEDDER, embedder=name)
         for questions in config.questions:
             yield path(EMBEDDINGS, embedder=name, questions=questions)
-    for batch in batches(config):
-        yield path(ACTIVATIONS, **batch.names)
+    for batch in batches(store).values():
+        yield batch.path(ACTIVATIONS)
         kinds: list[FileKind] = [ANSWERS, paths.JOURNAL]
         for variant, kind in product(batch.variants, kinds):
-            yield path(kind, variant=variant, **batch.names)
+            yield batch.path(kind, variant=variant)
     for name in config.sweeps:
-        yield looks_file(config, name)
+        yield looks_file(store, name)
     for name in config.maps:
         texts = texts_key(config, name)
         yield path(TEXTS, texts=texts)

@@ -7,6 +7,7 @@ a variant.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 import headsweep
 
@@ -15,6 +16,15 @@ SHIPPED = (Path(headsweep.__file__).parent / "shipped/Snakefile").resolve().pare
 
 ``headsweep/shipped`` links to them where they lie in a clone; an installed package has copies.
 """
+
+
+class BatchKeys(NamedTuple):
+    """The keys of a batch of answers, by which paths, jobs and engines name it."""
+
+    model: str
+    decoding: str
+    questions: str
+
 
 RESULTS = "results"
 

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from headsweep.choices import GRADERS_VERSION
-from headsweep.config import Config, Preset
+from headsweep.config import Preset
 from headsweep.errors import RESULT, TableError
 from headsweep.files import paths, safe_files, tables
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.grading.distinct import grade_texts
 from headsweep.grading.extraction import gradable
 from headsweep.statistics.answers import NO_ANSWER
-from headsweep.store.batches import PlannedBatch, find_batch
+from headsweep.store.batches import Batch
 from headsweep.store.hard_links import unlink_finished
 from headsweep.store.layout import Store
 from headsweep.text import counted
@@ -111,47 +111,42 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
 
 
 def grade_batch(
-    config: Config, batch: PlannedBatch, preset: str
+    batch: Batch, preset: str
 ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
     """Return the question set of a batch, its answers by variant, and these graded."""
-    store = Store(config)
-    grader_name = config.questions[batch.questions].grader_name
-    rows = store.read(tables.QUESTIONS, questions=batch.questions)
+    grader_name = batch.store.config.questions[batch.questions].grader_name
+    rows = safe_files.read_table(batch.path(tables.QUESTIONS), tables.QUESTIONS)
     answers = {
         str(variant): safe_files.read_table(Path(file), tables.ANSWERS)
-        for variant, file in zip(batch.variants, store.answers(batch), strict=True)
+        for variant, file in zip(batch.variants, batch.answers, strict=True)
     }
     return rows, answers, grade_answers(rows, answers, grader_name, preset)
 
 
-def grade(
-    config: Config, model: str, decoding: str, questions: str, grading: Preset | None = None
-) -> None:
+def grade(batch: Batch, grading: Preset | None = None) -> None:
     """Grade all answers of a batch; write the graded answers and the accuracy matrix Z.
 
     If `grading` is given, the tables go to a folder of that name.
     """
     stopwatch = Stopwatch()
-    rules = grading or config.grading
-    batch = find_batch(config, model, decoding, questions)
-    store = Store(config)
-    rows, _, graded = grade_batch(config, batch, rules)
-    facts = {**store.keys(**batch.names), "grading": rules, "graders": GRADERS_VERSION}
+    rules = grading or batch.store.config.grading
+    rows, _, graded = grade_batch(batch, rules)
+    facts = {**batch.keys._asdict(), "grading": rules, "graders": GRADERS_VERSION}
     noted = facts | {"verdicts": graded["verdict"].value_counts().sort_index().to_dict()}
     matrix = accuracy_matrix(graded, rows)
     for table, regraded, content in (
         (tables.GRADED, tables.REGRADED, graded),
         (tables.ACCURACY, tables.REGRADED_ACCURACY, matrix),
     ):
-        file = store.path(regraded if grading else table, **batch.names, grading=rules)
+        file = batch.path(regraded if grading else table, grading=rules)
         safe_files.write_table(file, content, table, facts)
         write_record(file, stopwatch, noted)
-    unlink_finished(config, **batch.names)
+    unlink_finished(batch)
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
     _LOG.log(shown, "%s", _right(batch, graded))
 
 
-def _right(batch: PlannedBatch, graded: pd.DataFrame) -> str:
+def _right(batch: Batch, graded: pd.DataFrame) -> str:
     """Return the result line: accuracy of the base model, and its range over pruned heads."""
     right = 100 * graded.groupby("variant")["correct"].mean()
     pruned = [right[str(variant)] for variant in batch.variants if variant.kind == "head"]
@@ -165,15 +160,15 @@ def _right(batch: PlannedBatch, graded: pd.DataFrame) -> str:
     return line
 
 
-def compare_prompts(config: Config, comparison: str) -> None:
+def compare_prompts(store: Store, comparison: str) -> None:
     """Grade the base model's answers under two prompts, each under both sets of rules."""
     stopwatch = Stopwatch()
-    section = config.comparisons[comparison]
+    section = store.config.comparisons[comparison]
     reference = None
     counts = []
     for decoding, preset in product(section.decodings, ("default", "authors")):
-        batch = PlannedBatch(section.model, decoding, section.questions, (BASE,))
-        _, _, graded = grade_batch(config, batch, preset)
+        batch = Batch(store, section.model, decoding, section.questions)
+        _, _, graded = grade_batch(batch, preset)
         correct = graded["correct"]
         reference = correct if reference is None else reference
         counts.append(
@@ -188,6 +183,6 @@ def compare_prompts(config: Config, comparison: str) -> None:
                 "differ_from_first": (correct != reference).sum(),
             }
         )
-    output = Store(config).path(paths.COMPARISON, comparison=comparison)
+    output = store.path(paths.COMPARISON, comparison=comparison)
     safe_files.write_csv(output, pd.DataFrame(counts))
     write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})

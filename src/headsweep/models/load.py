@@ -207,6 +207,16 @@ def load_checkpoint(
     return load_weights(kind, folder, _DTYPES[dtype] if dtype else "auto", placement, attention)
 
 
+def weights_dtype(folder: Path) -> torch.dtype:
+    """Return the type of a local model's weights, from its config where that says it.
+
+    Raises:
+        ModelError: its config, or, if that does not say it, the model cannot be read.
+    """
+    stated: torch.dtype | None = stated_config(folder).dtype
+    return stated or load_checkpoint(folder, device="cpu").dtype
+
+
 def load_weights(
     kind: Any,
     folder: Path,

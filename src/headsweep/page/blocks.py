@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from headsweep.config import Config
 from headsweep.config.titles import title, titles
 from headsweep.errors import TableError
 from headsweep.files import paths
@@ -28,6 +27,7 @@ from headsweep.results.comparisons import TESTED_AT_BUDGET, rival
 from headsweep.results.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
 from headsweep.results.facts import Cell, Columns, Sentence, Source, cells_of
 from headsweep.results.marks import Mark
+from headsweep.store.layout import Store
 from headsweep.text import percentage, points, short
 
 _CLIP = 0.25  # differences beyond this are drawn as arrows
@@ -206,18 +206,18 @@ def _smaller(svg: str) -> str:
     return svg.replace("xlink:href", "href").replace('"', "'")
 
 
-def fill(config: Config, section: Section) -> None:
+def fill(store: Store, section: Section) -> None:
     """Add the declared tables and images to a section."""
     pictures: list[Block] = []
     unfolded: list[Block] = []
     for declared in PAGE_TABLES:
         if declared.section == section.anchor:
             blocks = section.folds.setdefault(declared.fold, []) if declared.fold else unfolded
-            for source, facts in _sources(config, declared.path, declared.table):
+            for source, facts in _sources(store, declared.path, declared.table):
                 blocks += _made(declared, source, facts)
     for exhibit in EXHIBITS:
         if exhibit.section == section.anchor:
-            drawn = images(RunFiles(config).pictures(exhibit))
+            drawn = images(RunFiles(store).pictures(exhibit))
             if section.anchor == "families":
                 pictures += drawn
             else:
@@ -248,10 +248,10 @@ def _made(declared: PageTable, source: Source, facts: Facts) -> list[Block]:
     return marks(list(source), declared.marks, declared.columns, caption)
 
 
-def as_printed(config: Config) -> dict[str, list[Block]]:
+def as_printed(store: Store) -> dict[str, list[Block]]:
     """Return Figures 2, 4 and 5 and Tables 1-4 of both papers, by name."""
     blocks_by_heading: dict[str, list[Block]] = {
-        heading: images(RunFiles(config).pictures(find_exhibit(name)))
+        heading: images(RunFiles(store).pictures(find_exhibit(name)))
         for heading, name in (
             ("Figure 2: gains of the best and the median head", "violins"),
             ("Figure 4: Pass@N", "pass_at_n"),
@@ -259,7 +259,7 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
         )
     }
     heading = "Tables 1-4: accuracy by subject, layer and head"
-    for source, facts in _sources(config, paths.TABLE):
+    for source, facts in _sources(store, paths.TABLE):
         rows: list[list[Any]] = []
         for variant in source.rows["variant"].unique():
             accuracies = [cell.number("accuracy", "part") for cell in source.where(variant=variant)]
@@ -272,33 +272,34 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
             ShownTable(titles, rows, caption, source.file)
         )
     for exhibit in COMPRESSION_TABLES:
-        if exhibit == "cost" or not config.compressions:  # costs stand elsewhere
+        if exhibit == "cost" or not store.config.compressions:  # costs stand elsewhere
             continue
         name = exhibit.replace("table", "Table ").capitalize()
-        for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
+        for source, _ in _sources(store, paths.COMPRESSION_TABLE, exhibit):
             columns = {"compression": Cell("title"), **STUDY_COLUMNS}
-            caption = paper_differences.of_table(config, source.rows)
+            caption = paper_differences.of_table(store.config, source.rows)
             blocks_by_heading[f"Second paper, {name}"] = table(source, columns, caption)
     return {name: blocks for name, blocks in blocks_by_heading.items() if blocks}
 
 
-def _tested_budget(config: Config, frontier: str) -> int | None:
+def _tested_budget(store: Store, frontier: str) -> int | None:
     """Return the tokens at which a frontier's families are tested, as `Facts.budget` has them."""
     needed = ["order", "adjusted", "budget"]
-    paired = Source.read(config, paths.FRONTIER, needed, frontier=frontier, table="paired")
+    paired = Source.read(store, paths.FRONTIER, needed, frontier=frontier, table="paired")
     tested = paired.query(TESTED_AT_BUDGET)
     return int(tested.value("budget")) if tested else None
 
 
-def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[Source, Facts]]:
+def _sources(store: Store, kind: FileKind, table: str = "") -> Iterator[tuple[Source, Facts]]:
     """Yield the tables of a kind, and the facts of each one's subject.
 
     Rows of several compressions have the `title` of theirs.
     """
+    config = store.config
     names = dict.fromkeys(("table", "exhibit", "paper"), table)
     subject = re.search(r"\{(sweep|map|selector|frontier|comparison)\}", template_of(kind))
     if subject is None:
-        source = Source.read(config, kind, **names)
+        source = Source.read(store, kind, **names)
         if kind == paths.COMPRESSION_TABLE:
             called = source.rows["compression"].map(titles(config, "compressions"))
             source = replace(source, rows=source.rows.assign(title=called))
@@ -308,10 +309,10 @@ def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[
     for name in getattr(config, f"{wildcard}s"):
         facts = Facts(subject=title(config, f"{wildcard}s", name))
         if wildcard == "selector":
-            other = rival(config, name)
+            other = rival(store, name)
             facts = replace(facts, rival=other.method, rival_n=other.n, most=other.sprint_n)
             if other.n < other.sprint_n:
                 facts = replace(facts, fewer=f" ({other.method}: {other.n} each)")
         elif wildcard == "frontier":
-            facts = replace(facts, budget=_tested_budget(config, name))
-        yield Source.read(config, kind, **{wildcard: name}, **names), facts
+            facts = replace(facts, budget=_tested_budget(store, name))
+        yield Source.read(store, kind, **{wildcard: name}, **names), facts

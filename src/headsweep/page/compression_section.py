@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from headsweep.config import Config, Study
+from headsweep.config import Study
 from headsweep.config.experiments import METHOD
 from headsweep.config.titles import title
 from headsweep.files import paths
@@ -12,6 +12,7 @@ from headsweep.page.blocks import Section, marks
 from headsweep.page.declarations import Marks
 from headsweep.results.compression_results import ARM_ACCURACY, TRAINED_ON, causal_arm, control
 from headsweep.results.facts import Cell, Columns, Sentence, Source
+from headsweep.store.layout import Store
 
 _ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least
 
@@ -50,10 +51,11 @@ _COLUMNS: Columns = {
 """Numbers beside the marks."""
 
 
-def compression(config: Config, section: Section) -> None:
+def compression(store: Store, section: Section) -> None:
     """Show what removing heads for good costs, and saves, by the arms that tell most."""
+    config = store.config
     tables = [
-        Source.read(config, paths.COMPRESSION_TABLE, ARM_ACCURACY, exhibit=exhibit)
+        Source.read(store, paths.COMPRESSION_TABLE, ARM_ACCURACY, exhibit=exhibit)
         for exhibit in ("table4", "table1", "variations", "quantisation")
     ]
     labels: dict[Source, str] = {}

@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from headsweep.config import Config
 from headsweep.config.experiments import METHOD
 from headsweep.config.titles import title
 from headsweep.files import paths
@@ -43,13 +42,15 @@ ShownAnswers = list[tuple[str, float | None, bool]]
 """Texts, margins, and whether they were cut at the limit of tokens."""
 
 
-def explored(config: Config) -> list[dict[str, Any]]:
+def explored(store: Store) -> list[dict[str, Any]]:
     """Return the explorer's data of each sweep.
 
     Raises:
         TableError: a table of the run, or the questions, are damaged.
     """
-    return [_sweep(config, name, _BUDGET // len(config.sweeps)) for name in config.sweeps]
+    return [
+        _sweep(store, name, _BUDGET // len(store.config.sweeps)) for name in store.config.sweeps
+    ]
 
 
 def script(data: object) -> Markup:
@@ -66,14 +67,14 @@ def label(head: Mapping[str, Any]) -> str:
     return f"{head['name']}: {points(head['gain'])} points, {word}"
 
 
-def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
+def _sweep(store: Store, name: str, room: int) -> dict[str, Any]:
     """Return the explorer's data of a sweep, in so many characters."""
-    z, variants = read_z(config, name)
-    file_of = partial(Store(config).of_sweep, name)
+    z, variants = read_z(store, name)
+    file_of = partial(store.of_sweep, name)
     files = {str(variant): file_of(ANSWERS, variant=variant) for variant in variants}
     tested = cells(z, variants)
-    heads = _heads(config, name, tested)
-    gains = Source.read(config, paths.CONTROLS, GAINS, sweep=name, table="gains")
+    heads = _heads(store, name, tested)
+    gains = Source.read(store, paths.CONTROLS, GAINS, sweep=name, table="gains")
     placebos = gains.where(by="overall").rows.dropna(subset="placebo")
     subjects, names = pd.factorize(z["subject"], sort=True)
     groups = tested.loc[tested["variant"] == str(BASE), ["by", "n", "correct"]].assign(
@@ -81,7 +82,7 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     )
     data: dict[str, Any] = {
         "name": name,
-        "title": title(config, "sweeps", name),
+        "title": title(store.config, "sweeps", name),
         "subjects": [plain(subject) for subject in names],
         # Kind, subject's place or level, questions, the base model's right answers.
         "groups": groups[["by", "which", "n", "correct"]].to_numpy().tolist(),
@@ -105,7 +106,7 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
         base = [base[place] for place in places]
         _add_answers(heads, files, z, base, room - len(script(data)))
         turned = {name: {*z.loc[z[name] != z[str(BASE)], "question_id"]} for name in files}
-        add_looks(config, name, data, _whole_texts(file_of, z), turned)
+        add_looks(store, name, data, _whole_texts(file_of, z), turned)
     return data
 
 
@@ -148,7 +149,7 @@ def _shown(outcomes: np.ndarray, sizes: Sequence[int], room: int) -> np.ndarray:
     return np.sort(order)
 
 
-def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, Any]]:
+def _heads(store: Store, sweep: str, tested: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the data of each head, from the sweep's `cells`.
 
     `marks` and `right`, the number of right answers, are of all questions, then of each group. On
@@ -156,8 +157,8 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
     its false discovery rate q is below `SIGNIFICANCE`. `cut_decides` says that a head
     has no mark since cut answers could decide its test.
     """
-    table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads").rows
-    failures = Source.read(config, paths.CONTROLS, ["mode"], sweep=sweep, table="failures").rows
+    table = Source.read(store, paths.CONTROLS, HEADS, sweep=sweep, table="heads").rows
+    failures = Source.read(store, paths.CONTROLS, ["mode"], sweep=sweep, table="failures").rows
     marks = np.where(tested["gain"] > 0, "▲", "▼")
     tested = tested.assign(mark=np.where(tested["q"] < SIGNIFICANCE, marks, "."))
     overall = tested["by"] == "overall"
@@ -173,7 +174,7 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
         mode=modes.where(modes.notna(), None),
         marks=names.map(tested.groupby("variant")["mark"].agg("".join)),
         right=names.map(tested.groupby("variant")["correct"].agg(list)),
-        removed=names.isin(_removed(config, config.sweeps[sweep].model)),
+        removed=names.isin(_removed(store, store.config.sweeps[sweep].model)),
         cut_decides=heads["cut_decides"].eq(True),
         answers=None,
     )
@@ -182,12 +183,12 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
     return [row._asdict() for row in rows_of(heads[kept])]
 
 
-def _removed(config: Config, model: str) -> set[str]:
+def _removed(store: Store, model: str) -> set[str]:
     """Return the heads that the compressions of a model removed."""
     heads: set[str] = set()
-    for name, study in config.compressions.items():
+    for name, study in store.config.compressions.items():
         if study.model == model and METHOD in study.arms:
-            rounds = read_results(config, name).first_history(METHOD)["rounds"]
+            rounds = read_results(store, name).first_history(METHOD)["rounds"]
             heads.update(
                 head
                 for pruning_round in rounds

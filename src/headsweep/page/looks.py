@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep.config import Config
 from headsweep.files.safe_files import read_metadata, read_table
 from headsweep.files.tables import LOOKS
 from headsweep.results.facts import rows_of
+from headsweep.store.layout import Store
 from headsweep.store.looks import looks_file
 from headsweep.text import visible
 
@@ -35,7 +35,7 @@ class ShownTexts(NamedTuple):
 
 
 def add_looks(
-    config: Config,
+    store: Store,
     sweep: str,
     data: dict[str, Any],
     texts: Mapping[str, ShownTexts],
@@ -44,7 +44,7 @@ def add_looks(
     """Add looks to the explorer's data of a sweep, those of turned outcomes first.
 
     Args:
-        config: resolved.
+        store: of a resolved config.
         sweep: its name.
         data: with heads; each gets `looks`, columns by name, or None. The sweep gets `looks`: what
             stands in a prompt before and after the question, the tokens named, and `why` there is
@@ -52,7 +52,8 @@ def add_looks(
         texts: of the questions that are shown whole, by id.
         turned: the questions that each head wins or loses.
     """
-    file = looks_file(config, sweep)
+    config = store.config
+    file = looks_file(store, sweep)
     data["looks"] = shared = {"before": "", "after": "", "tokens": [], "why": "", "file": str(file)}
     for head in data["heads"]:
         head["looks"] = None

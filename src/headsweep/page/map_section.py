@@ -20,6 +20,7 @@ from headsweep.page.figures.shared import strongest
 from headsweep.page.head_grid import STRONGEST, Head, HeadGrid, colour, placed
 from headsweep.results.facts import FORMS, Sentence, Source
 from headsweep.store.batches import pool
+from headsweep.store.layout import Store
 
 _TITLES = {
     PREFERENCE: "Preference: right minus wrong samples, nats",
@@ -31,10 +32,11 @@ _TITLES = {
 _MARKS = "▲ ▼ shown to be higher, lower, over all heads"
 
 
-def mapped(config: Config, section: Section) -> None:
+def mapped(store: Store, section: Section) -> None:
     """Add each map's grids, and their numbers to a folded block."""
+    config = store.config
     for name in config.maps:
-        table = Source.read(config, paths.MAP, HEADS, map=name, table="heads")
+        table = Source.read(store, paths.MAP, HEADS, map=name, table="heads")
         pruned = table.where(kind="head")
         if not pruned:
             continue

@@ -19,7 +19,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headsweep import __version__
-from headsweep.config import Config
 from headsweep.config.titles import title, titles
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, read_record
@@ -70,20 +69,19 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def write_report(config: Config) -> None:
+def write_report(store: Store) -> None:
     """Write the report of a run, and the findings that the run prints.
 
     Raises:
         TableError: a table that it shows is missing or damaged.
     """
     stopwatch = Stopwatch()
-    store = Store(config)
-    findings = verdicts(config)
-    page = _rendered(config, config, findings)
+    findings = verdicts(store)
+    page = _rendered(store, store, findings)
     page_file, findings_file = store.path(paths.REPORT), store.path(paths.FINDINGS)
     write_text(page_file, page)
     write_text(findings_file, "".join(f"{finding}\n" for finding in findings))
-    record([findings_file, page_file], stopwatch, RunFiles(config).judged())
+    record([findings_file, page_file], stopwatch, RunFiles(store).judged())
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class SoFar:
     """What is known of the sweeps that still answer."""
 
 
-def write_so_far(config: Config, finished: Config, so_far: SoFar) -> Path:
+def write_so_far(whole: Store, finished: Store, so_far: SoFar) -> Path:
     """Write the report of a run that is not finished, and return its path.
 
     `finished` has those experiments of the config alone whose tables are all there.
@@ -104,26 +102,27 @@ def write_so_far(config: Config, finished: Config, so_far: SoFar) -> Path:
     Raises:
         TableError: a table that it shows is damaged.
     """
-    page = Store(config).path(paths.SO_FAR)
-    write_text(page, _rendered(config, finished, verdicts(finished), so_far))
+    page = whole.path(paths.SO_FAR)
+    write_text(page, _rendered(whole, finished, verdicts(finished), so_far))
     return page
 
 
 def _rendered(
-    whole: Config,
-    config: Config,
+    whole: Store,
+    store: Store,
     findings: Sequence[ReportVerdict],
     so_far: SoFar | None = None,
 ) -> str:
     """Return the page of a run: of those experiments of the whole config that `config` has."""
-    page_sections = sections(config)
-    printed = as_printed(config) if config.papers else {}
+    config = store.config
+    page_sections = sections(store)
+    printed = as_printed(store) if config.papers else {}
     unfolded = [section.blocks for section in page_sections]
     folds = chain.from_iterable(section.folds.values() for section in page_sections)
     bounded(chain.from_iterable([*unfolded, *folds, *printed.values()]))
-    sweeps = explorer.explored(config)
+    sweeps = explorer.explored(store)
     charts = [
-        (selector_title, first_figure(config, name))
+        (selector_title, first_figure(store, name))
         for name, selector_title in titles(config, "selectors").items()
     ]
     hero: list[Block] = []
@@ -151,16 +150,16 @@ def _rendered(
         label=explorer.label,
         sections=page_sections,
         as_printed=printed,
-        look_alikes=look_alikes(config),
-        versions=_versions(config),
-        settings=json.dumps(whole.model_dump(mode="json"), indent=1, ensure_ascii=False),
+        look_alikes=look_alikes(store),
+        versions=_versions(store),
+        settings=json.dumps(whole.config.model_dump(mode="json"), indent=1, ensure_ascii=False),
     )
 
 
-def _versions(config: Config) -> dict[str, str]:
+def _versions(store: Store) -> dict[str, str]:
     """Return versions and revisions, from the config and from records of results."""
-    store = Store(config)
-    made = [store.path(GRADED, **batch.names) for batch in batches(config)]
+    config = store.config
+    made = [batch.path(GRADED) for batch in batches(store).values()]
     made += [store.path(paths.MAP, map=name, table="heads") for name in config.maps]
     made += [store.path(paths.MEASUREMENTS, compression=name) for name in config.compressions]
     facts: dict[str, Any] = {}

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from headsweep.config import Config
 from headsweep.config.titles import title, titles
 from headsweep.experiments.sprint import validation
 from headsweep.experiments.sprint.methods import BASE, COVER, ORACLE, SPRINT
@@ -25,6 +24,7 @@ from headsweep.results.facts import Cell, Number, Sentence, Source
 from headsweep.results.gains import GAINS, HEADS, shown
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.power import GAIN, MOST_QUESTIONS, POWER, questions_for
+from headsweep.store.layout import Store
 from headsweep.text import counted
 
 
@@ -38,14 +38,14 @@ class SectionPlan:
     """Keys of the config; the section is there if the run has one of them."""
     lead: str = ""
     """Its first sentence."""
-    add: Callable[[Config, Section], None] | None = None
+    add: Callable[[Store, Section], None] | None = None
     """Adds sentences and pictures to its section."""
 
 
-def first_figure(config: Config, selector: str) -> dict[str, Markup]:
+def first_figure(store: Store, selector: str) -> dict[str, Markup]:
     """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
-    rows = Source.read(config, CURVES, selector=selector).rows
-    held_against = rival(config, selector)
+    rows = Source.read(store, CURVES, selector=selector).rows
+    held_against = rival(store, selector)
     most = held_against.sprint_n
     rows = rows[rows["n"] <= most].copy()
     rows[["pass_at_n", "low", "high"]] *= 100
@@ -74,7 +74,7 @@ def first_figure(config: Config, selector: str) -> dict[str, Markup]:
         end = curve.iloc[-1]
         fewer = f" with {end['n']}" if end["n"] < most else ""
         last.append(f"{label} {end['pass_at_n']:.1f}%{fewer}")
-    test = title(config, "selectors", selector)
+    test = title(store.config, "selectors", selector)
     alt = f"Pass@N, {test}: with {counted(most, 'answer')} {', '.join(last)}."
     charts = {}
     for axis, column in (("answers", "n"), ("tokens", "tokens")):
@@ -90,13 +90,14 @@ def first_figure(config: Config, selector: str) -> dict[str, Markup]:
     return charts
 
 
-def luck(config: Config, section: Section) -> None:
+def luck(store: Store, section: Section) -> None:
     """Say by how much the best heads' gains exceed what selection alone gives, and how many
     questions would show a small gain.
     """
+    config = store.config
     for sweep in config.sweeps:
-        gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
-        heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
+        gains = Source.read(store, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
+        heads = Source.read(store, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         pruned = heads.query("p.notna()")  # all but the base model
         with_luck = gains.query("heads > 1 and by_chance.notna()")
         if gains.where(by="subject"):
@@ -152,20 +153,20 @@ def _best_shown(heads: Source, layers: Source) -> Source:
     return heads.of(shown(best, 1).drop_duplicates("layer"))
 
 
-def sampling(config: Config, section: Section) -> None:
+def sampling(store: Store, section: Section) -> None:
     """Say how many test questions resemble training questions, and last what to do."""
-    for name, selector_title in titles(config, "selectors").items():
-        likeness = _likeness(config, name)
+    for name, selector_title in titles(store.config, "selectors").items():
+        likeness = _likeness(store, name)
         section.lead.append(
             Sentence("{selector}: {likeness}", selector=selector_title, likeness=likeness)
         )
-    together = with_rivals(config)
+    together = with_rivals(store)
     for comparison in together.comparisons:
-        section.lead.append(advice.of_selector(config, together, comparison))
+        section.lead.append(advice.of_selector(store, together, comparison))
 
 
-def _likeness(config: Config, selector: str) -> Sentence:
-    overlap = Source.read(config, paths.OVERLAP, validation.LIKENESS, selector=selector)
+def _likeness(store: Store, selector: str) -> Sentence:
+    overlap = Source.read(store, paths.OVERLAP, validation.LIKENESS, selector=selector)
     compared = overlap.number("resembles", "count", "count")
     if not compared.value:
         return Sentence(validation.ALL_UNKNOWN)
@@ -178,19 +179,20 @@ def _likeness(config: Config, selector: str) -> Sentence:
     )
 
 
-def look_alikes(config: Config) -> list[tuple[str, Any]]:
+def look_alikes(store: Store) -> list[tuple[str, Any]]:
     """Return, by title of a selector, which share of its test questions equals a training question
     but for numbers; ``unknown`` without their texts.
     """
     shares: list[tuple[str, Any]] = []
-    for name, selector_title in titles(config, "selectors").items():
-        overlap = Source.read(config, paths.OVERLAP, validation.LIKENESS, selector=name)
+    for name, selector_title in titles(store.config, "selectors").items():
+        overlap = Source.read(store, paths.OVERLAP, validation.LIKENESS, selector=name)
         shares.append((selector_title, overlap.number("equal", "percent", "mean") or "unknown"))
     return shares
 
 
-def families(config: Config, section: Section) -> None:
+def families(store: Store, section: Section) -> None:
     """Say which families of variants were compared, and last what to do."""
+    config = store.config
     for name, frontier in config.frontiers.items():
         frontier_title = title(config, "frontiers", name)
         sentence = (
@@ -201,7 +203,7 @@ def families(config: Config, section: Section) -> None:
             Sentence(sentence, frontier=frontier_title, members=counted(frontier.members, "member"))
         )
     for name in config.frontiers:
-        advised = advice.of_frontier(config, name)
+        advised = advice.of_frontier(store, name)
         if advised:
             section.lead.append(advised)
 
@@ -216,9 +218,10 @@ def _claims(rows: Source) -> Number:
     return once.number("claim", "count", "count")
 
 
-def published(config: Config, section: Section) -> None:
+def published(store: Store, section: Section) -> None:
     """Count the papers' claims that hold, and set published accuracies beside the run's."""
-    claims = Source.read(config, paths.CLAIMS, [*_CLAIM, "published", "run", "run_why"])
+    config = store.config
+    claims = Source.read(store, paths.CLAIMS, [*_CLAIM, "published", "run", "run_why"])
     sentence = (
         "Of {claims} claims the papers' own tables bear out {published_holds} and "
         "contradict {published_fails}; this run bears out {run_holds} and contradicts {run_fails}. "
@@ -244,7 +247,7 @@ def published(config: Config, section: Section) -> None:
         "difference": Cell("difference", "points", "difference_low", "difference_high"),
     }
     for sweep in config.sweeps:
-        cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
+        cells = Source.read(store, paths.TABLE, ["published", "difference"], sweep=sweep)
         compared = cells.rows.dropna(subset="difference")
         by_size = compared.sort_values("difference", key=np.abs)
         caption = f"{title(config, 'sweeps', sweep)}, the largest differences first. "
@@ -283,16 +286,16 @@ PAGE_SECTIONS = [
 """The sections, in the order of the page."""
 
 
-def sections(config: Config) -> list[Section]:
+def sections(store: Store) -> list[Section]:
     """Return the sections that apply to a run, with their folded blocks."""
     applicable = []
     for plan in PAGE_SECTIONS:
-        if any(getattr(config, part) for part in plan.about):
+        if any(getattr(store.config, part) for part in plan.about):
             section = Section(plan.anchor, plan.title)
             if plan.lead:
                 section.lead.append(plan.lead)
             if plan.add is not None:
-                plan.add(config, section)
-            fill(config, section)
+                plan.add(store, section)
+            fill(store, section)
             applicable.append(section)
     return applicable

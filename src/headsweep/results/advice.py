@@ -17,6 +17,7 @@ from headsweep.results.comparisons import (
 from headsweep.results.facts import Sentence, Source
 from headsweep.results.marks import Mark
 from headsweep.statistics import SIGNIFICANCE
+from headsweep.store.layout import Store
 from headsweep.text import plural
 
 _DO = "{subject}, what to do"
@@ -25,7 +26,7 @@ _CERTAIN = "95% certain"
 _CORRECTED = f"{_CERTAIN}, after Holm's correction."
 
 
-def of_selector(config: Config, together: Together, comparison: Comparison) -> Sentence:
+def of_selector(store: Store, together: Together, comparison: Comparison) -> Sentence:
     """Return what a comparison of SPRINT with its rival recommends.
 
     It is one of those that a verdict tells together, and says the same as the verdict.
@@ -37,9 +38,9 @@ def of_selector(config: Config, together: Together, comparison: Comparison) -> S
     row = comparison.row
     rival = row.first["method"]
     n = int(row.value("n"))
-    curves = Source.read(config, CURVES, selector=selector).where(n=n)
+    curves = Source.read(store, CURVES, selector=selector).where(n=n)
     costs = {"chosen": curves.where(method=SPRINT), "other": curves.where(method=rival)}
-    parts: dict[str, object] = {"subject": title(config, "selectors", selector), "n": str(n)}
+    parts: dict[str, object] = {"subject": title(store.config, "selectors", selector), "n": str(n)}
     for name, curve in costs.items():
         parts[name] = curve.number("pass_at_n", "percent")
         parts[f"{name}_tokens"] = curve.number("tokens", "count")
@@ -67,7 +68,7 @@ def of_selector(config: Config, together: Together, comparison: Comparison) -> S
     return Sentence(said, **parts)
 
 
-def of_frontier(config: Config, frontier: str) -> Sentence | None:
+def of_frontier(store: Store, frontier: str) -> Sentence | None:
     """Return what a comparison of families with sampling at equal tokens recommends.
 
     It is the family that solves most, of those that Holm's correction shows to beat sampling, or
@@ -76,11 +77,11 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     Raises:
         TableError: a table of the run is missing or damaged.
     """
-    families = Source.read(config, paths.FRONTIER, frontier=frontier, table="families")
+    families = Source.read(store, paths.FRONTIER, frontier=frontier, table="families")
     if not families.where(family=SAMPLING):
         return None
-    parts: dict[str, object] = {"subject": title(config, "frontiers", frontier)}
-    tested = against_sampling(config, frontier)
+    parts: dict[str, object] = {"subject": title(store.config, "frontiers", frontier)}
+    tested = against_sampling(store, frontier)
     by_any_answer = tested.where(outcome="pass")
     if not by_any_answer:
         return Sentence(f"{_DO}: raise max_n, as no number of tokens is reached by all.", **parts)
@@ -88,13 +89,13 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     best = better.of(better.rows.nlargest(1, "value"))
     family = best.first["family"] if best else SAMPLING
     # Curves have a point for each number of answers; the one nearest to the tokens of the test.
-    curves = Source.read(config, paths.FRONTIER, frontier=frontier, table="curves")
+    curves = Source.read(store, paths.FRONTIER, frontier=frontier, table="curves")
     curve = curves.where(family=family, order="ordered")
     away = (curve.rows["answers"] - by_any_answer.value("budget")).abs()
     point = curve.of(curve.rows.loc[[away.idxmin()]])
     parts |= {"n": point.number("n", "count"), "tokens": point.number("tokens", "count")}
     answers = plural("answer", point.value("n"))
-    parts["method"] = _named(config, frontier, families.where(family=family))
+    parts["method"] = _named(store.config, frontier, families.where(family=family))
     said = f"{_DO_CHECKED}: {{method}}, {{n}} {answers}, {{tokens}} tokens. "
     if best:
         said += f"{{gain}} points over sampling with as many; {_CORRECTED}"

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep.config import Config
 from headsweep.results import compression_judges, judges
 from headsweep.results import published as papers
 from headsweep.results.evidence import NO_RULES, evidence
 from headsweep.results.facts import read_csv, rows_of, widened
 from headsweep.results.judges import OPEN, Evidence, Judge, Judgement
 from headsweep.statistics.intervals import Estimate
+from headsweep.store.layout import Store
 from headsweep.text import percent, with_interval
 
 COLUMNS = [
@@ -57,7 +57,7 @@ _CLAIM = ["claim", "value", "where", "kind", "table", "filter", "column", "state
 Tables = Mapping[str, pd.DataFrame]
 
 
-def claims(config: Config, published: Path) -> pd.DataFrame:
+def claims(store: Store, published: Path) -> pd.DataFrame:
     """Judge the papers' claims by a folder of their own tables and by a run: columns `COLUMNS`.
 
     There is a row for each claim and each prompt and grading under which the run measured something
@@ -66,7 +66,7 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
     Raises:
         TableError: a table is missing or damaged.
     """
-    of_paper, of_run = evidence(config, published)
+    of_paper, of_run = evidence(store, published)
     rows: list[dict[str, Any]] = []
     for paper, file in papers.CLAIM_FILES.items():
         for claim in rows_of(read_csv(published / file, _CLAIM)):

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headsweep.config import Config
 from headsweep.experiments.sprint import methods
 from headsweep.experiments.sprint.evaluation import TESTED
 from headsweep.experiments.sprint.methods import SPRINT
@@ -16,6 +15,7 @@ from headsweep.results.facts import FORMS, Number, Source
 from headsweep.results.marks import Mark
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.intervals import holm
+from headsweep.store.layout import Store
 
 TESTED_AT_BUDGET = "order == 'ordered' and adjusted.notna()"
 """Rows of a frontier's differences that are tested: at one number of tokens."""
@@ -108,18 +108,18 @@ class Rival(NamedTuple):
     """SPRINT's largest number of answers."""
 
 
-def rival(config: Config, selector: str) -> Rival:
+def rival(store: Store, selector: str) -> Rival:
     """Return the method that SPRINT is held against.
 
     It is the selector's `versus`, or else the sampling with the highest Pass@N at SPRINT's largest
     N (of equals the last in the table). That one is picked by the test questions.
     """
-    curves = Source.read(config, tables.CURVES, selector=selector).rows
+    curves = Source.read(store, tables.CURVES, selector=selector).rows
     largest_n = curves.groupby("method")["n"].max()
     most = int(largest_n[SPRINT])
-    section = config.selectors[selector]
+    section = store.config.selectors[selector]
     if section.versus:
-        names = methods.sampling(config, section.sampling)
+        names = methods.sampling(store.config, section.sampling)
         method = names.get(section.versus, section.versus)
         return Rival(method, min(most, int(largest_n[method])), 1, most)
     samplings = curves[(curves["n"] == most) & curves["method"].map(methods.is_sampling)]
@@ -127,24 +127,24 @@ def rival(config: Config, selector: str) -> Rival:
     return Rival(ranked[-1] if ranked else "", most, len(section.sampling), most)
 
 
-def with_rivals(config: Config) -> Together:
+def with_rivals(store: Store) -> Together:
     """Return how SPRINT differs from its rival, for each selector that has one."""
     comparisons = []
-    for name in config.selectors:
-        held = rival(config, name)
+    for name in store.config.selectors:
+        held = rival(store, name)
         if held.method:
-            table = Source.read(config, paths.PAIRED, ["method", "n", *TESTED], selector=name)
+            table = Source.read(store, paths.PAIRED, ["method", "n", *TESTED], selector=name)
             row = table.where(method=held.method, n=held.n)
             comparisons.append(Comparison(name, row, held.picked_of))
     return Together(comparisons)
 
 
-def against_sampling(config: Config, frontier: str) -> Source:
+def against_sampling(store: Store, frontier: str) -> Source:
     """Return the tests of each family against sampling, by any answer and by votes.
 
     They are at a frontier's one number of tokens, and are corrected together.
     """
-    table = Source.read(config, paths.FRONTIER, frontier=frontier, table="paired")
+    table = Source.read(store, paths.FRONTIER, frontier=frontier, table="paired")
     return table.query(TESTED_AT_BUDGET).where(versus="sampling")
 
 

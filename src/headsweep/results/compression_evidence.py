@@ -14,6 +14,7 @@ from headsweep.files import paths
 from headsweep.results.exhibits import JUDGED_TABLES
 from headsweep.results.facts import Source
 from headsweep.results.published import DATA, published_solver
+from headsweep.store.layout import Store
 
 BASE, MATH = "ATHENA-base", "Math23k"
 """Solver and data of the paper's Tables 3 and 4, as it names them."""
@@ -51,16 +52,17 @@ class Compressed:
         return table if pd.isna(claim.filter) else table.query(claim.filter)
 
 
-def of_run(config: Config) -> list[Compressed]:
+def of_run(store: Store) -> list[Compressed]:
     """Return the compressions of a run.
 
     Raises:
         TableError: a table is missing or damaged.
     """
+    config = store.config
     if not config.compressions:
         return []
     read = {
-        name: Source.read(config, paths.COMPRESSION_TABLE, exhibit=name).rows
+        name: Source.read(store, paths.COMPRESSION_TABLE, exhibit=name).rows
         for name in JUDGED_TABLES
     }
     return [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep.config import Config, Study
+from headsweep.config import Study
 from headsweep.config.compression import Compression
 from headsweep.config.experiments import BASELINE
 from headsweep.config.experiments import arm as arm_of
@@ -168,14 +168,15 @@ def causal_arm(study: Study) -> str | None:
     return next(alike, None)
 
 
-def read_results(config: Config, compression: str) -> StudyResults:
+def read_results(store: Store, compression: str) -> StudyResults:
     """Read a compression of a run.
 
     Raises:
         TableError: a file is missing or damaged.
     """
+    config = store.config
     study = config.compressions[compression]
-    file = partial(Store(config).path, compression=compression)
+    file = partial(store.path, compression=compression)
     problems = config.problems.get(study.data or "")
     encoder = config.solver_of(study).encoder if study.solver is not None else None
     papers = published_solver(encoder.source) if encoder else None
@@ -185,7 +186,7 @@ def read_results(config: Config, compression: str) -> StudyResults:
     return StudyResults(
         name=compression,
         study=study,
-        outcomes=Store(config).read(STUDY_OUTCOMES, compression=compression),
+        outcomes=store.read(STUDY_OUTCOMES, compression=compression),
         histories={
             arm: {int(seed): history for seed, history in runs.items()}
             for arm, runs in read_json(file(paths.HISTORIES)).items()

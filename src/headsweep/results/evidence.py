@@ -20,6 +20,7 @@ from headsweep.results.gains import by_layer, cells, read_z
 from headsweep.results.judges import Evidence
 from headsweep.statistics.intervals import unpaired_difference, wilson
 from headsweep.store.batches import placebos
+from headsweep.store.layout import Store
 
 Rules = tuple[str, str]
 NO_RULES: Rules = ("", "")
@@ -43,7 +44,7 @@ def _counted(subjects: Iterable[str]) -> dict[str, Statistic]:
     return {name: count for name, count in _COUNTED.items() if name != judges.SUBJECTS or there}
 
 
-def evidence(config: Config, published: Path) -> tuple[Evidence, dict[Rules, Evidence]]:
+def evidence(store: Store, published: Path) -> tuple[Evidence, dict[Rules, Evidence]]:
     """Return what is known of the claims by the papers, and by the run, by rules.
 
     If two sweeps of a model measured the same cell under the same rules, the first one counts.
@@ -51,6 +52,7 @@ def evidence(config: Config, published: Path) -> tuple[Evidence, dict[Rules, Evi
     Raises:
         TableError: a table is missing or damaged.
     """
+    config = store.config
     table = papers.head_pruning(published)
     base = table[table["head"].isna()][[*_CELL, "accuracy"]].rename(columns={"accuracy": "base"})
     printed = table.dropna(subset="head").merge(base, on=_CELL)
@@ -63,18 +65,18 @@ def evidence(config: Config, published: Path) -> tuple[Evidence, dict[Rules, Evi
     )
     of_run: dict[Rules, Evidence] = {}
     for rules, sweeps in _sweeps(config).items():
-        parts = [_cells(config, sweep, table) for sweep in sweeps]
+        parts = [_cells(store, sweep, table) for sweep in sweeps]
         measured = pd.concat(parts).drop_duplicates([*_CELL, "head"])
         if len(measured):
             heads = {
                 str(papers.published_name(model)): model.heads for model in config.models.values()
             }
             of_heads = _of_heads(measured, heads)
-            of_run[rules] = Evidence(_measured(config, sweeps, table), of_heads)
-    for rules, tables in _of_selectors(config).items():
+            of_run[rules] = Evidence(_measured(store, sweeps, table), of_heads)
+    for rules, tables in _of_selectors(store).items():
         found = of_run.get(rules, Evidence())
         of_run[rules] = replace(found, tables={**found.tables, **tables})
-    of_run[NO_RULES] = Evidence(compressions=compression_evidence.of_run(config))
+    of_run[NO_RULES] = Evidence(compressions=compression_evidence.of_run(store))
     beside = of_paper.tables
     return of_paper, {rules: replace(found, beside=beside) for rules, found in of_run.items()}
 
@@ -104,26 +106,25 @@ def _sweeps(config: Config) -> dict[Rules, list[str]]:
     return sweeps_of_rules
 
 
-def _cells(config: Config, sweep: str, table: pd.DataFrame) -> pd.DataFrame:
+def _cells(store: Store, sweep: str, table: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of a sweep that the paper's table has, too."""
-    model = papers.published_name(config.models[config.sweeps[sweep].model])
-    measured = cells(*read_z(config, sweep)).query("by == 'subject'").dropna(subset="head")
+    model = papers.published_name(store.config.models[store.config.sweeps[sweep].model])
+    measured = cells(*read_z(store, sweep)).query("by == 'subject'").dropna(subset="head")
     measured = measured.rename(columns={"group": "subject"}).assign(model=model)
     return measured.merge(
         table[["model", "layer", "exhibit"]].drop_duplicates(), on=["model", "layer"]
     )
 
 
-def _measured(
-    config: Config, sweeps: list[str], table: pd.DataFrame
-) -> dict[str, dict[str, Excess]]:
+def _measured(store: Store, sweeps: list[str], table: pd.DataFrame) -> dict[str, dict[str, Excess]]:
     """Return what is counted beyond placebos, or chance, of each of the paper's models."""
+    config = store.config
     excesses_of_model: dict[str, dict[str, Excess]] = {}
     for sweep in sweeps:
         section = config.sweeps[sweep]
         model = str(papers.published_name(config.models[section.model]))
         exhibits = table[table["model"] == model].groupby("layer")["exhibit"].first()
-        z, variants = read_z(config, sweep)
+        z, variants = read_z(store, sweep)
         noise = [placebo for placebo in placebos(config, section) if placebo.kind == "noise"]
         heads_of, noise_of = by_layer(variants), by_layer(noise)
         printed = [layer for layer in heads_of if layer in exhibits.index]
@@ -198,8 +199,9 @@ def of_printed(
     return excess.printed(pairs, gains, counted, resamples, seed)
 
 
-def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
+def _of_selectors(store: Store) -> dict[Rules, dict[str, pd.DataFrame]]:
     """Return the leads of the paper's selector over its baselines, and its overhead, by rules."""
+    config = store.config
     curves: dict[Rules, list[pd.DataFrame]] = {}
     costs: dict[Rules, list[pd.DataFrame]] = {}
     distinct: dict[Rules, list[pd.DataFrame]] = {}
@@ -207,7 +209,7 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
         model = papers.published_name(config.models[selector.model])
         trained_on, tested_on = (config.questions[name] for name in (selector.train, selector.test))
         if model == _SELECTOR and not tested_on.generated and trained_on.home == tested_on.home:
-            table = Source.read(config, paths.PAIRED, PAIRED_COLUMNS, selector=name).rows
+            table = Source.read(store, paths.PAIRED, PAIRED_COLUMNS, selector=name).rows
             # Intervals that hold at all N at once: the claims are about the whole curve.
             ends = {"difference": "lead", "band_low": "lead_low", "band_high": "lead_high"}
             rules: Rules = config.decodings[selector.decoding].prompt, config.grading
@@ -215,7 +217,7 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
                 table[table["method"].map(is_baseline)].rename(columns=ends).assign(of="leads")
             )
             curves.setdefault(rules, []).append(leads_of_methods)
-            spent = Source.read(config, paths.DIVERSITY, DIVERSITY_COLUMNS, selector=name).rows
+            spent = Source.read(store, paths.DIVERSITY, DIVERSITY_COLUMNS, selector=name).rows
             costs.setdefault(rules, []).append(overhead(spent))
             distinct.setdefault(rules, []).append(viewpoints(spent))
     tables_of_rules: dict[Rules, dict[str, pd.DataFrame]] = {}

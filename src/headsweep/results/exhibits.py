@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, assert_never
 
-from headsweep.config import Config
 from headsweep.files import paths
 from headsweep.files.tables import ACCURACY, CURVES, POSITIONS, STUDY_OUTCOMES, FileKind
 from headsweep.store.batches import pool
@@ -230,9 +229,9 @@ def find_exhibit(name: str) -> Exhibit:
 class RunFiles:
     """The files of a resolved config's tables, figures and report."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.store = Store(config)
+    def __init__(self, store: Store) -> None:
+        self.config = store.config
+        self.store = store
 
     def figure_data(self, need: Need, name: str = "") -> list[str]:
         """Return the files that a figure is drawn from, by its `Exhibit.needs` and its subject."""
@@ -302,7 +301,7 @@ class RunFiles:
         for name in config.sweeps:
             files.append(fill(paths.TABLE, sweep=name, suffix="csv"))
             files += [fill(paths.CONTROLS, sweep=name, table=table) for table in CONTROL_TABLES]
-        files += [str(looks_file(config, name)) for name in looked_into(config)]
+        files += [str(looks_file(self.store, name)) for name in looked_into(self.store)]
         for name in config.selectors:
             files += [fill(template, selector=name) for template in SELECTOR_FILES]
         for name in config.maps:

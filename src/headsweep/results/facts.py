@@ -16,7 +16,6 @@ import pandas as pd
 from markupsafe import Markup
 from scipy.special import stdtrit
 
-from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.files.record import Stopwatch, read_bytes, write_record
 from headsweep.files.safe_files import unreadable
@@ -156,14 +155,13 @@ class Source:
 
     @classmethod
     def read(
-        cls, config: Config, kind: FileKind, columns: Sequence[str] = (), **names: object
+        cls, store: Store, kind: FileKind, columns: Sequence[str] = (), **names: object
     ) -> "Source":
         """Read a table of a run: Parquet, or CSV that must have some columns.
 
         Raises:
             TableError: the file is missing, damaged, or lacks a column.
         """
-        store = Store(config)
         path = store.path(kind, suffix="csv", **names)
         rows = store.read(kind, **names) if isinstance(kind, Table) else read_csv(path, columns)
         return cls(str(Path(*path.parts[2:])), rows, whole=True)

@@ -11,7 +11,6 @@ from enum import Enum
 
 import numpy as np
 
-from headsweep.config import Config
 from headsweep.config.compression import is_narrow
 from headsweep.config.experiments import METHOD
 from headsweep.experiments.maps import outcomes
@@ -25,6 +24,7 @@ from headsweep.results.facts import Source, widened
 from headsweep.results.gains import HEADS, shown, shown_by_cut_answers
 from headsweep.results.marks import Mark
 from headsweep.statistics import SIGNIFICANCE
+from headsweep.store.layout import Store
 from headsweep.variants import BASE
 
 
@@ -56,10 +56,10 @@ class SweptHeads:
         return self.best.value("gain") >= self.pruned.rows["gain"].max()
 
 
-def heads(config: Config) -> Iterator[SweptHeads]:
+def heads(store: Store) -> Iterator[SweptHeads]:
     """Yield what each sweep shows."""
-    for sweep in config.sweeps:
-        table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
+    for sweep in store.config.sweeps:
+        table = Source.read(store, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         pruned = table.of(table.rows[table.rows["variant"] != str(BASE)])
         helping, hurting = (pruned.of(shown(pruned.rows, sign)) for sign in (1, -1))
         yield SweptHeads(
@@ -111,10 +111,10 @@ class MappedHeads:
         return self.best.value("change") == self.changes.rows["change"].max()
 
 
-def mapped_heads(config: Config) -> Iterator[MappedHeads]:
+def mapped_heads(store: Store) -> Iterator[MappedHeads]:
     """Yield what each map shows; a map without an outcome to ask about shows nothing."""
-    for name in config.maps:
-        table = Source.read(config, paths.MAP, outcomes.HEADS, map=name, table="heads")
+    for name in store.config.maps:
+        table = Source.read(store, paths.MAP, outcomes.HEADS, map=name, table="heads")
         pruned = table.where(kind="head")
         preference = pruned.where(outcome=outcomes.PREFERENCE)
         changes = preference or pruned.where(outcome=outcomes.SOLUTIONS)
@@ -122,9 +122,9 @@ def mapped_heads(config: Config) -> Iterator[MappedHeads]:
             continue
         helping = changes.where(shown=outcomes.HIGHER)
         best = (helping or changes).largest("change")
-        layers = Source.read(config, paths.MAP, outcomes.LAYERS, map=name, table="layers")
+        layers = Source.read(store, paths.MAP, outcomes.LAYERS, map=name, table="layers")
         likelihood = pruned.where(outcome=outcomes.LIKELIHOOD)
-        foretold = Source.read(config, paths.MAP, map=name, table="foretold")
+        foretold = Source.read(store, paths.MAP, map=name, table="foretold")
         foretold = foretold.where(estimate="scored")
         yield MappedHeads(
             name,
@@ -170,12 +170,12 @@ class Shuffled:
     """How the reported selector compares with greedy cover, which knows no question."""
 
 
-def shuffled_questions(config: Config) -> Shuffled | None:
+def shuffled_questions(store: Store) -> Shuffled | None:
     """Return what shuffling shows; None without a selector."""
     comparisons = []
     cover = {}
-    for name in config.selectors:
-        table = Source.read(config, paths.EMBEDDING_VALUE, evaluation.TESTED, selector=name)
+    for name in store.config.selectors:
+        table = Source.read(store, paths.EMBEDDING_VALUE, evaluation.TESTED, selector=name)
         of_sprint = table.where(method=SPRINT, n=MEAN)
         comparisons.append(Comparison(name, of_sprint.where(against=evaluation.SHUFFLED)))
         cover[name] = of_sprint.where(against=COVER)
@@ -203,10 +203,10 @@ class HeadFamily:
         return self.sampling.direction("low", "high", "adjusted")
 
 
-def head_families(config: Config) -> Iterator[HeadFamily]:
+def head_families(store: Store) -> Iterator[HeadFamily]:
     """Yield each frontier in which pruned heads are held against sampling."""
-    for name in config.frontiers:
-        table = Source.read(config, paths.FRONTIER, frontier=name, table="paired")
+    for name in store.config.frontiers:
+        table = Source.read(store, paths.FRONTIER, frontier=name, table="paired")
         of_heads = table.query(TESTED_AT_BUDGET).where(family="head", outcome="pass")
         sampling = of_heads.where(versus="sampling")
         if sampling:
@@ -286,20 +286,22 @@ class Compressed:
         return CostlyPart.DISTILLATION if distillation_costs else CostlyPart.NOT_SHOWN
 
 
-def compressions(config: Config) -> Iterator[Compressed]:
+def compressions(store: Store) -> Iterator[Compressed]:
     """Yield each compression whose method's arm has a change of accuracy."""
-    if not config.compressions:
+    if not store.config.compressions:
         return
     exhibits = ("table1", "table4", "variations")
     arms, ablation, variations = (
-        Source.read(config, paths.COMPRESSION_TABLE, ARM_ACCURACY, exhibit=exhibit)
+        Source.read(store, paths.COMPRESSION_TABLE, ARM_ACCURACY, exhibit=exhibit)
         for exhibit in exhibits
     )
     for row in arms.where(arm=METHOD):
         name = row.first["compression"]
         column, beside = control(row.first)
         if row.number(column):
-            causal = variations.where(compression=name, arm=causal_arm(config.compressions[name]))
+            causal = variations.where(
+                compression=name, arm=causal_arm(store.config.compressions[name])
+            )
             alone = ablation.where(compression=name, arm="pruning_only")
             yield Compressed(name, row, column, beside, causal, alone)
 
@@ -317,7 +319,7 @@ class PublishedGains:
         return Mark.BETTER if more else Mark.LOOK
 
 
-def published_gains(config: Config) -> PublishedGains:
+def published_gains(store: Store) -> PublishedGains:
     """Return what chance makes of the published gains."""
     wanted = ["pairs", "beyond", "luck", "luck_high", "p"]
-    return PublishedGains(Source.read(config, paths.AUDIT_TABLE, wanted, paper="total"))
+    return PublishedGains(Source.read(store, paths.AUDIT_TABLE, wanted, paper="total"))

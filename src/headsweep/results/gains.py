@@ -14,7 +14,6 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ACCURACY
@@ -101,13 +100,14 @@ HEADS = [
 _BOOTSTRAP = 4000  # resamples of questions for the intervals that hold for all heads at once
 
 
-def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
+def read_z(store: Store, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
     """Return the accuracy matrix of a sweep, and its variants, base first, without placebos.
 
     Raises:
         TableError: the accuracy matrix is missing, damaged, empty, or lacks a variant.
     """
-    path = Store(config).of_sweep(sweep)
+    config = store.config
+    path = store.of_sweep(sweep)
     z = read_table(path, ACCURACY)
     variants = [BASE, *pool(config, config.sweeps[sweep])]
     wanted = map(str, [*variants, *placebos(config, config.sweeps[sweep])])

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from headsweep.config import Config
 from headsweep.engine.requests import NEAR_TIE
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, read_json, write_record
@@ -33,13 +32,13 @@ from headsweep.store.chosen_heads import BASIS, basis
 from headsweep.store.layout import Store
 
 
-def write_tables(config: Config, sweep: str, published: Path) -> None:
+def write_tables(store: Store, sweep: str, published: Path) -> None:
     """Write Pass@1 by subject, layer and head, and by level, as CSV."""
     stopwatch = Stopwatch()
-    store = Store(config)
+    config = store.config
     accuracy = store.of_sweep(sweep)
     graded = store.of_sweep(sweep, GRADED)
-    z, variants = read_z(config, sweep)
+    z, variants = read_z(store, sweep)
     cut = cut_cells(z, read_table(graded, GRADED), variants)
     reproduced = cells(z, variants).merge(cut, on=["by", "group", "variant"], validate="one_to_one")
     prompt = config.decodings[config.sweeps[sweep].decoding].prompt
@@ -50,14 +49,14 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
     record([csv], stopwatch, [accuracy, graded])
 
 
-def write_controls(config: Config, sweep: str) -> None:
+def write_controls(store: Store, sweep: str) -> None:
     """Write the controls of a sweep: gains, heads, spread, placebos and failures."""
     stopwatch = Stopwatch()
-    store = Store(config)
+    config = store.config
     section = config.sweeps[sweep]
     of_sweep = partial(store.of_sweep, sweep)
     sources = [of_sweep(), of_sweep(GRADED), of_sweep(ACTIVATIONS)]
-    z, variants = read_z(config, sweep)
+    z, variants = read_z(store, sweep)
     graded = read_table(of_sweep(GRADED), GRADED)
     activations = read_table(of_sweep(ACTIVATIONS), ACTIVATIONS)
     placebo_variants = placebos(config, section)
@@ -78,41 +77,41 @@ def write_controls(config: Config, sweep: str) -> None:
     record(written, stopwatch, sources, **{BASIS: basis(config, "sweeps", sweep)})
 
 
-def write_audit(config: Config, published: Path) -> None:
+def write_audit(store: Store, published: Path) -> None:
     """Write the published tables of a folder held against chance and arithmetic."""
     stopwatch = Stopwatch()
-    tables_of_paper = audit(head_pruning(published), config.seed)
+    tables_of_paper = audit(head_pruning(published), store.config.seed)
     tables_of_paper["compression"] = cuts(conditions(published))
-    path = partial(Store(config).path, paths.AUDIT_TABLE)
+    path = partial(store.path, paths.AUDIT_TABLE)
     made = [write_csv(path(paper=name), table, 6) for name, table in tables_of_paper.items()]
     record(made, stopwatch, [published.name])
 
 
-def write_claims(config: Config, published: Path) -> None:
+def write_claims(store: Store, published: Path) -> None:
     """Write which of the papers' claims hold in the published tables and in this run."""
     stopwatch = Stopwatch()
-    made = write_csv(Store(config).path(paths.CLAIMS), claims(config, published), 6)
-    record([made], stopwatch, [published.name, *RunFiles(config).judged()])
+    made = write_csv(store.path(paths.CLAIMS), claims(store, published), 6)
+    record([made], stopwatch, [published.name, *RunFiles(store).judged()])
 
 
-def write_compression_tables(config: Config, published: Path) -> None:
+def write_compression_tables(store: Store, published: Path) -> None:
     """Write Tables 1-4 of the second paper, knee, quantisation and cost as CSV."""
     stopwatch = Stopwatch()
     made = []
-    studies = [read_results(config, name) for name in config.compressions]
+    studies = [read_results(store, name) for name in store.config.compressions]
     for name, table in tables(studies, conditions(published)).items():
-        file = Store(config).path(paths.COMPRESSION_TABLE, exhibit=name, suffix="csv")
+        file = store.path(paths.COMPRESSION_TABLE, exhibit=name, suffix="csv")
         made.append(write_csv(file, table, 6))
-    record(made, stopwatch, RunFiles(config).studied())
+    record(made, stopwatch, RunFiles(store).studied())
 
 
-def gather(config: Config, compression: str) -> None:
+def gather(store: Store, compression: str) -> None:
     """Collect the outcomes and histories of all arms and seeds, in the order of the config."""
     stopwatch = Stopwatch()
-    study = config.compressions[compression]
+    study = store.config.compressions[compression]
     outcomes: list[pd.DataFrame] = []
     histories: dict[str, dict[str, Any]] = {}
-    for arm in arms(config, compression):
+    for arm in arms(store.config, compression):
         for seed in study.seeds:
             kinds = [OUTCOMES]
             if arm.name in study.int8:
@@ -122,7 +121,6 @@ def gather(config: Config, compression: str) -> None:
                 outcomes.append(rows.assign(arm=arm.name, seed=seed))
             history = read_json(Path(arm.file(paths.HISTORY, seed)))
             histories.setdefault(arm.name, {})[str(seed)] = history
-    store = Store(config)
     facts = {"compression": compression, "settings": study.model_dump(mode="json")}
     output = store.path(STUDY_OUTCOMES, compression=compression)
     write_table(output, pd.concat(outcomes), STUDY_OUTCOMES)

@@ -91,10 +91,15 @@ class Run:
     def __init__(self, folder: str | Path) -> None:
         self.folder = find(str(folder))
 
-    @cached_property
+    @property
     def config(self) -> Config:
         """The resolved config that the run was made with."""
-        return load_config(self.folder / CONFIG)
+        return self.store.config
+
+    @cached_property
+    def store(self) -> Store:
+        """The files of that config; their paths start from `root`."""
+        return Store(load_config(self.folder / CONFIG))
 
     @property
     def root(self) -> Path:
@@ -105,7 +110,7 @@ class Run:
         """Return the path of a file of a kind (`headsweep.files.tables`,
         `headsweep.files.paths`).
         """
-        return self.root / Store(self.config).path(kind, run=self.folder.name, **names)
+        return self.root / self.store.path(kind, run=self.folder.name, **names)
 
     def z(self, sweep: str | None = None) -> pd.DataFrame:
         """Return the accuracy matrix Z of a sweep: one row per question, a 0/1 column per variant.
@@ -145,7 +150,7 @@ class Run:
 
         Those of experiments that the config no longer has are left out.
         """
-        of_run = RunFiles(self.config)
+        of_run = RunFiles(self.store)
         every = [Path(file) for exhibit in EXHIBITS for file in of_run.pictures(exhibit)]
         pngs = {file.stem: self.folder / "figures" / f"{file.stem}.png" for file in every}
         return {name: pngs[name] for name in sorted(pngs) if pngs[name].exists()}
@@ -164,7 +169,7 @@ class Run:
         return "\n  ".join([*lines, f"{len(self.figures)} figures"])
 
     def _of_sweep(self, kind: FileKind, sweep: str | None, **names: object) -> Path:
-        file_of = Store(self.config).of_sweep
+        file_of = self.store.of_sweep
         run = self.folder.name
         return self.root / file_of(self.one("sweeps", sweep), kind, run=run, **names)
 

@@ -25,6 +25,7 @@ from headsweep.results.found import CostlyPart
 from headsweep.results.marks import Mark
 from headsweep.results.truncation import NOTABLE_SHARE
 from headsweep.statistics import SIGNIFICANCE
+from headsweep.store.layout import Store
 from headsweep.text import plural
 
 _DIFFERENCE = Cell("difference", "points", "low", "high")
@@ -45,24 +46,25 @@ class ReportVerdict:
         return f"{self.answer}. {self.effect} {self.so}".strip()  # the last may be empty
 
 
-def verdicts(config: Config) -> list[ReportVerdict]:
+def verdicts(store: Store) -> list[ReportVerdict]:
     """Return the verdicts of a finished run, in the order of the page.
 
     Raises:
         TableError: a table of the run is missing or damaged.
     """
-    told = [_heads(config, sweep) for sweep in found.heads(config)]
-    told += [_mapped_heads(config, one) for one in found.mapped_heads(config)]
-    rivals = with_rivals(config)
+    config = store.config
+    told = [_heads(config, sweep) for sweep in found.heads(store)]
+    told += [_mapped_heads(config, one) for one in found.mapped_heads(store)]
+    rivals = with_rivals(store)
     if rivals.comparisons:
-        told.append(_sampling(config, rivals))
-    shuffled = found.shuffled_questions(config)
+        told.append(_sampling(store, rivals))
+    shuffled = found.shuffled_questions(store)
     if shuffled:
         told.append(_question(shuffled))
-    told += [_families(config, family) for family in found.head_families(config)]
-    told += [_compression(config, compressed) for compressed in found.compressions(config)]
+    told += [_families(store, family) for family in found.head_families(store)]
+    told += [_compression(config, compressed) for compressed in found.compressions(store)]
     if config.papers:
-        told.append(_published(found.published_gains(config)))
+        told.append(_published(found.published_gains(store)))
     return told
 
 
@@ -177,7 +179,7 @@ def _foretells(mapped: found.MappedHeads) -> Sentence:
     return Sentence("The map ranks gains (ρ): {ranks}.", ranks=ranks)
 
 
-def _sampling(config: Config, together: Together) -> ReportVerdict:
+def _sampling(store: Store, together: Together) -> ReportVerdict:
     """Does choosing heads beat sampling more answers?"""
     rivals = [comparison.row.first["method"] for comparison in together.comparisons]
     sampled = all(map(methods.is_sampling, rivals))
@@ -193,7 +195,7 @@ def _sampling(config: Config, together: Together) -> ReportVerdict:
     if reported.picked_of > 1:
         against += f", best of {reported.picked_of}, picked afterwards"
     answers = plural("answer", reported.row.value("n"))
-    asked = _questions_of(config, reported)
+    asked = _questions_of(store, reported)
     effect = reported.row.jointly(together.tests).say(
         f"{{n}} {answers}, {{against}}: {{difference}} points, {{asked}} "
         f"{plural('question', asked.value)}.",
@@ -206,11 +208,11 @@ def _sampling(config: Config, together: Together) -> ReportVerdict:
     return ReportVerdict("sampling", together.joint_mark, answer, effect, so)
 
 
-def _questions_of(config: Config, comparison: Comparison) -> Number:
+def _questions_of(store: Store, comparison: Comparison) -> Number:
     """Return the number of a selector's test questions."""
-    section = config.selectors[comparison.entry]
+    section = store.config.selectors[comparison.entry]
     asked = {"model": section.model, "decoding": section.decoding, "questions": section.test}
-    return Source.read(config, tables.ACCURACY, **asked).number("question_id", "count", "count")
+    return Source.read(store, tables.ACCURACY, **asked).number("question_id", "count", "count")
 
 
 def _what_to_do(together: Together) -> str:
@@ -253,7 +255,7 @@ def _question(shuffled: found.Shuffled) -> ReportVerdict:
     return ReportVerdict("question", together.joint_mark, answer, effect, so)
 
 
-def _families(config: Config, family: found.HeadFamily) -> ReportVerdict:
+def _families(store: Store, family: found.HeadFamily) -> ReportVerdict:
     """Do pruned heads beat sampling, and other families, at equal tokens?"""
     answers = {
         Mark.BETTER: "Heads beat sampling",
@@ -261,12 +263,12 @@ def _families(config: Config, family: found.HeadFamily) -> ReportVerdict:
         Mark.NOT_SHOWN: "Heads are not shown to beat sampling",
     }
     against = family.sampling
-    tested = against_sampling(config, family.frontier)
-    named = "{subject}. " if len(config.frontiers) > 1 else ""
+    tested = against_sampling(store, family.frontier)
+    named = "{subject}. " if len(store.config.frontiers) > 1 else ""
     of_answers = "answer's" if against.value("budget") == 1 else "answers'"
     effect = with_joint_interval(against, tested).say(
         f"{named}{{budget}} {of_answers} tokens: {{difference}} points.",
-        subject=title(config, "frontiers", family.frontier),
+        subject=title(store.config, "frontiers", family.frontier),
         budget=Cell("budget", "count"),
         difference=_DIFFERENCE,
     )

@@ -5,9 +5,10 @@ Only the config is read. The workflow turns both into jobs, and ``headsweep plan
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import chain, groupby, product
+from pathlib import Path
 from typing import Any, TypeVar
 
 from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep, TopHeads
@@ -16,7 +17,10 @@ from headsweep.config.experiments import METHOD
 from headsweep.config.solvers import Encoder
 from headsweep.errors import ConfigError
 from headsweep.files import paths
+from headsweep.files.paths import BatchKeys
+from headsweep.files.tables import ANSWERS, FileKind
 from headsweep.store.keys import digest, encoder_key, study_keys
+from headsweep.store.layout import Store
 from headsweep.variants import BASE, FAMILIES, Pool, Variant, numeric
 
 GROUP = 64
@@ -29,21 +33,44 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class PlannedBatch:
-    """The variants of one model that answer one question set under one decoding.
+class Batch:
+    """Variants of one model that answer one question set under one decoding.
 
-    Names are config names. Variants are sorted, base first.
+    It is what a config plans, a job asks for, and an engine answers; its keys tell it from others.
+    Variants are sorted, base first.
     """
 
+    store: Store = field(repr=False)
     model: str
+    """Name in the config, as the two below."""
     decoding: str
     questions: str
-    variants: tuple[Variant, ...]
+    variants: tuple[Variant, ...] = (BASE,)
+
+    @cached_property
+    def keys(self) -> BatchKeys:
+        """The keys of model, decoding and questions, as in the paths of its files."""
+        return BatchKeys(
+            self.store.key("model", self.model),
+            self.store.key("decoding", self.decoding),
+            self.store.key("questions", self.questions),
+        )
+
+    def path(self, kind: FileKind, /, **values: object) -> Path:
+        """Return the path of one of its files; `values` fill wildcards besides its keys."""
+        return self.store.path(
+            kind, model=self.model, decoding=self.decoding, questions=self.questions, **values
+        )
 
     @property
-    def names(self) -> dict[str, str]:
-        """The config names that `headsweep.store.layout.Store` fills paths from."""
-        return {"model": self.model, "decoding": self.decoding, "questions": self.questions}
+    def names(self) -> tuple[str, str, str]:
+        """The names of model, decoding and questions in the config."""
+        return self.model, self.decoding, self.questions
+
+    @property
+    def answers(self) -> list[str]:
+        """The files of its answers, one per variant."""
+        return [str(self.path(ANSWERS, variant=variant)) for variant in self.variants]
 
     @cached_property
     def groups(self) -> dict[Variant, str]:
@@ -136,25 +163,39 @@ def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], 
     }
 
 
-def batches(config: Config) -> list[PlannedBatch]:
-    """Return every batch to generate, each once, in the order of the config."""
+def batches(store: Store) -> dict[BatchKeys, Batch]:
+    """Return every batch to generate, once each, by its keys, in the order of the config."""
     wanted: dict[_Names, set[Variant]] = {}
-    for names, variants in _requests(config):
+    for names, variants in _requests(store):
         wanted.setdefault(names, {BASE}).update(variants)
-    return [
-        PlannedBatch(*names, tuple(sorted(variants, key=Variant.order)))
-        for names, variants in wanted.items()
+    planned = [
+        Batch(store, model, decoding, questions, tuple(sorted(variants, key=Variant.order)))
+        for (model, decoding, questions), variants in wanted.items()
     ]
+    return {batch.keys: batch for batch in planned}
 
 
-def find_batch(config: Config, model: str, decoding: str, questions: str) -> PlannedBatch:
-    """Return the batch of the given config names, with all variants that the config requests."""
-    alone = PlannedBatch(model, decoding, questions, (BASE,))
-    return next((batch for batch in batches(config) if batch.names == alone.names), alone)
+def find_batch(store: Store, keys: BatchKeys) -> Batch:
+    """Return the batch with some keys; of one that is not planned, the base model alone.
+
+    Raises:
+        ConfigError: the config has no model, decoding or question set with such a key.
+    """
+    planned = batches(store)
+    if keys in planned:
+        return planned[keys]
+    config = store.config
+    for model, decoding, questions in product(config.models, config.decodings, config.questions):
+        alone = Batch(store, model, decoding, questions)
+        if alone.keys == keys:
+            return alone
+    there = ", ".join(map("/".join, planned)) or "none"
+    raise ConfigError(f"this config has no batch {'/'.join(keys)}; it plans {there}")
 
 
-def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
+def _requests(store: Store) -> Iterator[tuple[_Names, list[Variant]]]:
     """Yield the names of requested batches, each with some of its variants; base is in all."""
+    config = store.config
     for sweep in config.sweeps.values():
         names = (sweep.model, sweep.decoding, sweep.questions)
         yield names, pool(config, sweep) + placebos(config, sweep)
@@ -179,8 +220,8 @@ def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
         if study.model is None:
             continue
         for arm in arms(config, name):
-            batch = arm.answered(config)
-            yield (batch.model, batch.decoding, batch.questions), [*batch.variants]
+            batch = arm.answered(store)
+            yield batch.names, [*batch.variants]
 
 
 def expand(chosen: Layers, count: int) -> tuple[int, ...]:
@@ -235,17 +276,17 @@ class Arm:
         ]
         return replace(self, name=same_arms[0] if same_arms else METHOD, settings=pruned)
 
-    def answered(self, config: Config) -> PlannedBatch:
+    def answered(self, store: Store) -> Batch:
         """Return the answers to its training questions that a model's arm needs.
 
         Those without each head are among them if they rank the heads.
         """
         study = self.study
         assert study.model is not None and study.train is not None
-        shape = config.models[study.model]
+        shape = store.config.models[study.model]
         layers = range(shape.layers) if self.settings.causal else ()
         heads = [Variant(layer, head) for layer in layers for head in shape.heads_in(layer)]
-        return PlannedBatch(study.model, study.decoding, study.train, (BASE, *heads))
+        return Batch(store, study.model, study.decoding, study.train, (BASE, *heads))
 
 
 def arms(config: Config, compression: str) -> list[Arm]:

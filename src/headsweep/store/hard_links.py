@@ -9,11 +9,10 @@ import contextlib
 import os
 from pathlib import Path
 
-from headsweep.config import Config
 from headsweep.files import paths
 from headsweep.files.plain_files import refuse_links
 from headsweep.files.tables import ANSWERS
-from headsweep.store.layout import Store
+from headsweep.store.batches import Batch
 from headsweep.variants import BASE
 
 
@@ -37,11 +36,10 @@ def link_finished(table: Path) -> None:
         link(table, Path(paths.STORE, ".journal", table.relative_to(paths.STORE)))
 
 
-def unlink_finished(config: Config, model: str, decoding: str, questions: str) -> None:
+def unlink_finished(batch: Batch) -> None:
     """Drop the second names of a batch's tables; the jobs that write them must all have ended."""
-    keys = Store(config).keys(model=model, decoding=decoding, questions=questions)
-    folder = Path(paths.FINISHED.format(variant=BASE, **keys)).parent
-    tables = Path(ANSWERS.path.format(variant=BASE, **keys)).parent
+    folder = batch.path(paths.FINISHED, variant=BASE).parent
+    tables = batch.path(ANSWERS, variant=BASE).parent
     for file in folder.glob("*.parquet"):
         if (tables / file.name).exists():
             with contextlib.suppress(OSError):  # the end of the run tries again

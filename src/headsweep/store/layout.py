@@ -8,11 +8,11 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headsweep.config import Config
+from headsweep.config import Config, load
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.files.plain_files import read_plain
@@ -20,7 +20,6 @@ from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import read_table, write_json, write_text
 from headsweep.files.tables import (
     ACCURACY,
-    ANSWERS,
     GRADED,
     REGRADED,
     REGRADED_ACCURACY,
@@ -29,7 +28,6 @@ from headsweep.files.tables import (
     template_of,
 )
 from headsweep.models.source import ready_folder
-from headsweep.store.batches import PlannedBatch
 from headsweep.store.keys import SECTIONS, VERSION, key_of_wildcard
 
 if TYPE_CHECKING:
@@ -89,20 +87,37 @@ def mark_version(root: Path = Path()) -> None:
                 write_text(user, f"{results}\n")
 
 
-def write_config(config: Config) -> None:
-    """Write a resolved config where the jobs of its run read it.
+def write_config(store: "Store") -> None:
+    """Write a resolved config where the jobs of its run read it (`read_config`).
 
     Beside it stand its models by key: a job that finds an engine at work does not take the time to
     read a config and compute keys.
     """
-    store = Store(config)
     file = store.path(paths.CONFIG)
     models = store.path(paths.MODEL_SECTIONS)
-    values = config.model_dump(mode="json")
+    values = store.config.model_dump(mode="json")
     write_json(file, values)
     sections = {store.key("model", name): section for name, section in values["models"].items()}
     write_json(models, sections)
     write_record(file, Stopwatch(), {}, together=[models])
+
+
+def read_config(file: Path) -> "Store":
+    """Return the store of a run's config; it is read again only when its file has changed.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        state = file.stat()
+    except OSError:
+        return Store(load(file))  # which says why it cannot
+    return _read_config(file, state.st_ino, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _read_config(file: Path, *_state: int) -> "Store":
+    return Store(load(file))
 
 
 def other_users() -> list[Path]:
@@ -136,10 +151,6 @@ class Store:
         self.config = config
         self.key: Callable[[str, str], str] = cache(partial(key_of_wildcard, config))
         """Returns the key of a config name: `key(wildcard, name)`."""
-
-    def keys(self, **names: str) -> dict[str, str]:
-        """Return the keys of config names, by wildcard."""
-        return {wildcard: self.key(wildcard, name) for wildcard, name in names.items()}
 
     def name(self, wildcard: str, given: str) -> str:
         """Return the config name of a key; for a split, the first question set drawn from it.
@@ -200,11 +211,6 @@ class Store:
         return ready_folder(
             section.source, root / self.path(paths.EMBEDDER, embedder=embedder), root
         )
-
-    def answers(self, batch: PlannedBatch) -> list[str]:
-        """Return the files of a batch's answers, one per variant."""
-        keys = self.keys(**batch.names)
-        return [ANSWERS.path.format(variant=variant, **keys) for variant in batch.variants]
 
     def _values(self, names: Mapping[str, object]) -> dict[str, object]:
         keyed = {name: self.key(name, str(names[name])) for name in names.keys() & SECTIONS}

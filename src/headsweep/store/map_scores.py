@@ -3,8 +3,9 @@
 from headsweep.config import Config, HeadMap, Model
 from headsweep.errors import ConfigError
 from headsweep.files.tables import GRADIENTS, SCORES
-from headsweep.store.batches import PlannedBatch, batches, expand, noise_placebos
+from headsweep.store.batches import Batch, batches, expand, noise_placebos
 from headsweep.store.keys import digest, key
+from headsweep.store.layout import Store
 from headsweep.variants import Variant
 
 
@@ -88,18 +89,19 @@ def layer_name(layer: int) -> str:
     return f"L{layer:02d}"
 
 
-def head_batches_elsewhere(config: Config, name: str) -> list[PlannedBatch]:
+def head_batches_elsewhere(store: Store, name: str) -> list[Batch]:
     """Return the batches with pruned heads of a map's model, on other questions than the map's.
 
     Their graded answers say what losing a head gained. Those to questions drawn from what
     the map's are drawn from are left out: the map has seen some of these, so they cannot say what
     it foretells.
     """
+    config = store.config
     section = config.maps[name]
     seen = config.questions[section.questions]
     return [
         batch
-        for batch in batches(config)
+        for batch in batches(store).values()
         if batch.model == section.model
         and not config.questions[batch.questions].may_share(seen)
         and any(variant.kind == "head" for variant in batch.variants)

@@ -16,7 +16,7 @@ from headsweep.models.footprint import (
     parameters,
     trains_on_gpu,
 )
-from headsweep.store.batches import PlannedBatch
+from headsweep.store.batches import Batch
 from headsweep.store.map_scores import map_layers, mapped_model
 from headsweep.workflow import cost
 from headsweep.workflow.assumptions import LENGTHS
@@ -43,13 +43,13 @@ SMALL_JOB = Allocation(gpus=0, megabytes=8000, minutes=60)
 """What the profile gives a job that requests nothing."""
 
 
-def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Allocation:
+def generation_request(batch: Batch, together: int = 1) -> Allocation:
     """Return the resources that one job of a batch requests from a cluster.
 
     So many jobs share an allocation, which loads the model once; their minutes are added.
     """
-    model = config.models[batch.model]
-    seconds = cost.generation_seconds(config, batch, card_of(model.device, local=False))
+    model = batch.store.config.models[batch.model]
+    seconds = cost.generation_seconds(batch, card_of(model.device, local=False))
     seconds /= len(batch.variants)
     minutes = math.ceil(_START_MINUTES / together + 2 * seconds / 60)
     return Allocation(gpus_of(model), host_megabytes(model), minutes)

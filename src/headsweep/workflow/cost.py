@@ -20,15 +20,14 @@ from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
-from headsweep.config import Config, Model, Questions, Study
+from headsweep.config import Config, Decoding, Model, Questions, Study
 from headsweep.config.compression import Compression, heads_at, unit_size
 from headsweep.config.solvers import Training
 from headsweep.errors import HeadsweepError
 from headsweep.machine.processors import Card
 from headsweep.models.footprint import parameters
-from headsweep.store.batches import PlannedBatch
+from headsweep.store.batches import Batch
 from headsweep.store.map_scores import map_layers, mapped_model, scored_variants
-from headsweep.variants import BASE
 from headsweep.workflow.assumptions import LENGTHS
 from headsweep.workflow.memory import recipe_of, shape_of
 
@@ -114,21 +113,30 @@ def split_count(questions: Questions) -> int:
     return _UNKNOWN_SIZE
 
 
-def generation_cost(config: Config, batch: PlannedBatch) -> Cost:
+def generation_cost(batch: Batch) -> Cost:
     """Estimate what generating one batch costs."""
+    config = batch.store.config
     decoding, questions = config.decodings[batch.decoding], config.questions[batch.questions]
     answers = question_count(questions) * decoding.samples * len(batch.variants)
-    tokens = answers * answer_length(config, batch)
+    tokens = answers * answer_length(batch)
     return Cost(len(batch.variants), answers, tokens, tokens * _DISK_BYTES_A_TOKEN / 1e9)
 
 
-def generation_seconds(config: Config, batch: PlannedBatch, card: Card) -> float:
+def generation_seconds(batch: Batch, card: Card) -> float:
     """Return the seconds that a card takes to generate a batch, without job starts."""
-    prompt, _ = LENGTHS[config.questions[batch.questions].benchmark]
-    questions = question_count(config.questions[batch.questions])  # samples share a prompt's pass
-    passes = questions * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
-    tokens = passes * prompt + generation_cost(config, batch).tokens
+    config = batch.store.config
+    decoding, questions = config.decodings[batch.decoding], config.questions[batch.questions]
+    tokens = _generated_tokens(questions, decoding, len(batch.variants))
     return tokens * token_seconds(config.models[batch.model], card)
+
+
+def _generated_tokens(questions: Questions, decoding: Decoding, variants: int) -> float:
+    """Return the tokens that pass through all layers while so many variants answer questions."""
+    prompt, _ = LENGTHS[questions.benchmark]
+    count = question_count(questions)
+    passes = count * (1 + _SHARE_OF_LAYERS * (variants - 1))  # samples share a prompt's pass
+    written = count * decoding.samples * variants * _answer_length(questions, decoding)
+    return passes * prompt + written
 
 
 def scored_texts(config: Config, name: str) -> Texts:
@@ -176,10 +184,15 @@ def map_seconds(config: Config, name: str, card: Card) -> float:
     return scored + gradient_seconds(config, name, card)
 
 
-def answer_length(config: Config, batch: PlannedBatch) -> int:
+def answer_length(batch: Batch) -> int:
     """Return the assumed mean length of a batch's answers, in tokens."""
-    _, length = LENGTHS[config.questions[batch.questions].benchmark]
-    return min(length, config.decodings[batch.decoding].max_new_tokens)
+    config = batch.store.config
+    return _answer_length(config.questions[batch.questions], config.decodings[batch.decoding])
+
+
+def _answer_length(questions: Questions, decoding: Decoding) -> int:
+    _, length = LENGTHS[questions.benchmark]
+    return min(length, decoding.max_new_tokens)
 
 
 def training_cost(config: Config, compression: str) -> Cost:
@@ -239,8 +252,9 @@ def _fit_seconds(config: Config, study: Study, training: Training, card: Card) -
 def arm_test_seconds(config: Config, study: Study, card: Card) -> float:
     """Return the seconds of an arm's test: a model's answers, or a solver's judgements."""
     if study.model is not None:
-        batch = PlannedBatch(study.model, study.decoding, str(study.test), (BASE,))
-        return generation_seconds(config, batch, card)
+        questions = config.questions[str(study.test)]
+        tokens = _generated_tokens(questions, config.decodings[study.decoding], variants=1)
+        return tokens * token_seconds(config.models[study.model], card)
     texts, _ = _training_part(config, study)
     partition = config.problems[str(study.data)].partition
     share = _TEST_SHARE
@@ -295,8 +309,8 @@ def _training_part(config: Config, study: Study) -> tuple[int, int]:
     """
     if study.train is not None:
         questions = config.questions[study.train]
-        prompt, answer = LENGTHS[questions.benchmark]
-        answer = min(answer, config.decodings[study.decoding].max_new_tokens)
+        prompt, _ = LENGTHS[questions.benchmark]
+        answer = _answer_length(questions, config.decodings[study.decoding])
         return question_count(questions), prompt + answer
     problems = config.problems[str(study.data)]
     return problems.n or ROWS[problems.dataset], _PROBLEM_TOKENS

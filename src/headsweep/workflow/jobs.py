@@ -1,8 +1,8 @@
 """The workflow's jobs. Each function below is one: `headsweep job NAME`, which its rule calls.
 
 The name of the command is the function's, with hyphens; its options are the function's parameters
-after `config`; its help is the docstring. Modules are imported when a job runs: start-up is most of
-a small job.
+after `store`, or the keys of `batch` and those after it; its help is the docstring. Modules are
+imported when a job runs: start-up is most of a small job.
 """
 
 import gc
@@ -11,8 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from headsweep.files.paths import BatchKeys
+
 if TYPE_CHECKING:
-    from headsweep.config import Config, Preset
+    from headsweep.config import Preset
+    from headsweep.store.batches import Batch
+    from headsweep.store.layout import Store
     from headsweep.variants import Variant
 
 
@@ -21,17 +25,24 @@ class Job(NamedTuple):
 
     name: str
     function: Callable[..., None]
-    """Takes the resolved config, then the values of `arguments`: of keys in a path the names that
-    they stand for in the config."""
+    """Takes the store of the run's config, or one batch of it, then the values of `arguments`: of a
+    key in a path the name that it stands for in the config."""
+    of_batch: bool
+    """Whether the function takes a batch, which its command names by the keys in the paths."""
     arguments: tuple[str, ...]
-    """The options of its command: wildcards of the rules' files (keys, names, a variant, a number),
-    `cores` and `published`."""
+    """Further options of its command: wildcards of the rules' files (keys, names, a variant, a
+    number), `cores` and `published`."""
     help: str
     online: bool
     """Whether it may use the network."""
     before_config: Callable[..., bool] | None
-    """Called first with the config's file and the arguments as given; it returns whether the job is
-    done, so that the config need not be read."""
+    """Called first with the config's file, the batch's keys, and the arguments as given; it returns
+    whether the job is done, so that the config need not be read."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """All options of its command."""
+        return BatchKeys._fields + self.arguments if self.of_batch else self.arguments
 
 
 JOBS: list[Job] = []
@@ -47,10 +58,17 @@ def declare(
 
     def add(function: _Function) -> _Function:
         code = function.__code__  # importing `inspect` takes longer than some jobs
-        _, *arguments = code.co_varnames[: code.co_argcount]
-        name = function.__name__.replace("_", "-")
-        about = str(function.__doc__)
-        JOBS.append(Job(name, function, tuple(arguments), about, online, before_config))
+        first, *arguments = code.co_varnames[: code.co_argcount]
+        job = Job(
+            name=function.__name__.replace("_", "-"),
+            function=function,
+            of_batch=first == "batch",
+            arguments=tuple(arguments),
+            help=str(function.__doc__),
+            online=online,
+            before_config=before_config,
+        )
+        JOBS.append(job)
         return function
 
     return add
@@ -70,284 +88,280 @@ def quick_imports() -> Iterator[None]:
         gc.enable()
 
 
-def _collect(
-    config: Path, model: str, decoding: str, questions: str, variant: str, cores: int
-) -> bool:
-    """Return whether an engine had the answers of a variant; names are keys."""
+def _collect(config: Path, batch: BatchKeys, variant: str, cores: int) -> bool:
+    """Return whether an engine had the answers of a variant."""
     with quick_imports():
         from headsweep.answers import client
-    return client.collect(config, model, decoding, questions, variant, cores)
+    return client.collect(config, batch, variant, cores)
 
 
 @declare(online=True)
-def model(config: "Config", model: str) -> None:
+def model(store: "Store", model: str) -> None:
     """Fetch a model."""
     with quick_imports():
         from headsweep.answers import prepare
-    prepare.prepare_model(config, model)
+    prepare.prepare_model(store, model)
 
 
 @declare(online=True)
-def source(config: "Config", source: str) -> None:
+def source(store: "Store", source: str) -> None:
     """Read one split, whole."""
     with quick_imports():
         from headsweep.answers import prepare
-    prepare.store_split(config, source)
+    prepare.store_split(store, source)
 
 
 @declare()
-def questions(config: "Config", questions: str) -> None:
+def questions(store: "Store", questions: str) -> None:
     """Draw a question set."""
     with quick_imports():
         from headsweep.answers import prepare
-    prepare.draw_questions(config, questions)
+    prepare.draw_questions(store, questions)
 
 
 @declare(online=True)
-def embedder(config: "Config", embedder: str) -> None:
+def embedder(store: "Store", embedder: str) -> None:
     """Fetch an embedder."""
     with quick_imports():
         from headsweep.answers import prepare
-    prepare.prepare_embedder(config, embedder)
+    prepare.prepare_embedder(store, embedder)
 
 
 @declare()
-def embed(config: "Config", embedder: str, questions: str) -> None:
+def embed(store: "Store", embedder: str, questions: str) -> None:
     """Embed the questions of a set."""
     with quick_imports():
         from headsweep.answers import prepare
-    prepare.embed_questions(config, embedder, questions)
+    prepare.embed_questions(store, embedder, questions)
 
 
 @declare(before_config=_collect)
-def generate(
-    config: "Config", model: str, decoding: str, questions: str, variant: "Variant", cores: int
-) -> None:
+def generate(batch: "Batch", variant: "Variant", cores: int) -> None:
     """Answer with one model variant."""
     with quick_imports():
         from headsweep.answers import client
-    client.run(config, model, decoding, questions, variant, cores)
+    client.run(batch, variant, cores)
 
 
 @declare()
-def activations(config: "Config", model: str, decoding: str, questions: str) -> None:
+def activations(batch: "Batch") -> None:
     """Measure heads on own answers."""
     with quick_imports():
         from headsweep.answers import activations as measuring
-    measuring.run(config, model, decoding, questions)
+    measuring.run(batch)
 
 
 @declare()
-def look(config: "Config", model: str, decoding: str, questions: str, heads: str) -> None:
+def look(batch: "Batch", heads: str) -> None:
     """Look inside heads where answers first differ."""
     with quick_imports():
         from headsweep.answers import looks
-    looks.run(config, model, decoding, questions, heads)
+    looks.run(batch, heads)
 
 
 @declare()
-def grade(config: "Config", model: str, decoding: str, questions: str) -> None:
+def grade(batch: "Batch") -> None:
     """Judge answers; gather Z."""
     with quick_imports():
         from headsweep.grading import matrix
-    matrix.grade(config, model, decoding, questions)
+    matrix.grade(batch)
 
 
 @declare()
-def regrade(config: "Config", model: str, decoding: str, questions: str, grading: "Preset") -> None:
+def regrade(batch: "Batch", grading: "Preset") -> None:
     """Judge answers by other rules."""
     with quick_imports():
         from headsweep.grading import matrix
-    matrix.grade(config, model, decoding, questions, grading)
+    matrix.grade(batch, grading)
 
 
 @declare()
-def compare_prompts(config: "Config", comparison: str) -> None:
+def compare_prompts(store: "Store", comparison: str) -> None:
     """Compare prompts and rules."""
     with quick_imports():
         from headsweep.grading import matrix
-    matrix.compare_prompts(config, comparison)
+    matrix.compare_prompts(store, comparison)
 
 
 @declare()
-def texts(config: "Config", texts: str) -> None:
+def texts(store: "Store", texts: str) -> None:
     """Choose the known texts that a map scores."""
     with quick_imports():
         from headsweep.experiments.maps import known_texts
-    known_texts.write_texts(config, texts)
+    known_texts.write_texts(store, texts)
 
 
 @declare()
-def score(config: "Config", texts: str, layer: str) -> None:
+def score(store: "Store", texts: str, layer: str) -> None:
     """Score known texts without each head of a layer."""
     with quick_imports():
         from headsweep.experiments.maps import job
-    job.score_layer(config, texts, layer)
+    job.score_layer(store, texts, layer)
 
 
 @declare()
-def gradients(config: "Config", texts: str) -> None:
+def gradients(store: "Store", texts: str) -> None:
     """Estimate what each head's loss does to known texts."""
     with quick_imports():
         from headsweep.experiments.maps import job
-    job.estimate_heads(config, texts)
+    job.estimate_heads(store, texts)
 
 
 @declare()
-def map(config: "Config", map: str) -> None:  # noqa: A001, A002
+def map(store: "Store", map: str) -> None:  # noqa: A001, A002
     """Make the tables of a map of every head."""
     with quick_imports():
         from headsweep.experiments.maps import table
-    table.write_tables(config, map)
+    table.write_tables(store, map)
 
 
 @declare()
-def train_selector(config: "Config", selector: str) -> None:
+def train_selector(store: "Store", selector: str) -> None:
     """Train a head selector."""
     with quick_imports():
         from headsweep.experiments.sprint import job
-    job.train(config, selector)
+    job.train(store, selector)
 
 
 @declare()
-def rank_heads(config: "Config", selector: str) -> None:
+def rank_heads(store: "Store", selector: str) -> None:
     """Rank the heads for each question."""
     with quick_imports():
         from headsweep.experiments.sprint import job
-    job.rank(config, selector)
+    job.rank(store, selector)
 
 
 @declare()
-def evaluate(config: "Config", selector: str) -> None:
+def evaluate(store: "Store", selector: str) -> None:
     """Compute Pass@N of a selector and baselines."""
     with quick_imports():
         from headsweep.experiments.sprint import job
-    job.evaluate(config, selector)
+    job.evaluate(store, selector)
 
 
 @declare()
-def compare_families(config: "Config", frontier: str) -> None:
+def compare_families(store: "Store", frontier: str) -> None:
     """Compare families of variants at equal tokens."""
     with quick_imports():
         from headsweep.experiments.sprint import frontier_job
-    frontier_job.compare(config, frontier)
+    frontier_job.compare(store, frontier)
 
 
 @declare(online=True)
-def problems(config: "Config", data: str) -> None:
+def problems(store: "Store", data: str) -> None:
     """Read a dataset and divide it."""
     with quick_imports():
         from headsweep.experiments.athena import problems as datasets
-    datasets.read_data(config, data)
+    datasets.read_data(store, data)
 
 
 @declare(online=True)
-def encoder(config: "Config", encoder: str) -> None:
+def encoder(store: "Store", encoder: str) -> None:
     """Fetch a pretrained encoder."""
     with quick_imports():
         from headsweep.experiments.compression import arm_jobs
-    arm_jobs.prepare_encoder(config, encoder)
+    arm_jobs.prepare_encoder(store, encoder)
 
 
 @declare()
-def teacher(config: "Config", solver: str, data: str, seed: int) -> None:
+def teacher(store: "Store", solver: str, data: str, seed: int) -> None:
     """Train a solver with all its heads."""
     with quick_imports():
         from headsweep.experiments.compression import arm_jobs
-    arm_jobs.train_teacher(config, solver, data, seed)
+    arm_jobs.train_teacher(store, solver, data, seed)
 
 
 @declare()
-def compress(config: "Config", subject: str, data: str, arm: str, seed: int) -> None:
+def compress(store: "Store", subject: str, data: str, arm: str, seed: int) -> None:
     """Compress a solver or a model."""
     with quick_imports():
         from headsweep.experiments.compression import arm_jobs
-    arm_jobs.compress_arm(config, subject, data, arm, seed)
+    arm_jobs.compress_arm(store, subject, data, arm, seed)
 
 
 @declare()
-def quantise(config: "Config", subject: str, data: str, arm: str, seed: int) -> None:
+def quantise(store: "Store", subject: str, data: str, arm: str, seed: int) -> None:
     """Test an arm with 8-bit weights."""
     with quick_imports():
         from headsweep.experiments.compression import arm_jobs
-    arm_jobs.quantise(config, subject, data, arm, seed)
+    arm_jobs.quantise(store, subject, data, arm, seed)
 
 
 @declare()
-def gather_compression(config: "Config", compression: str) -> None:
+def gather_compression(store: "Store", compression: str) -> None:
     """Gather the arms' results."""
     with quick_imports():
         from headsweep.results import jobs
-    jobs.gather(config, compression)
+    jobs.gather(store, compression)
 
 
 @declare()
-def measure_compression(config: "Config", compression: str) -> None:
+def measure_compression(store: "Store", compression: str) -> None:
     """Measure sizes and speeds."""
     with quick_imports():
         from headsweep.experiments.compression import arm_measurements
-    arm_measurements.measure(config, compression)
+    arm_measurements.measure(store, compression)
 
 
 @declare()
-def table(config: "Config", sweep: str, published: Path) -> None:
+def table(store: "Store", sweep: str, published: Path) -> None:
     """Write the tables of a sweep."""
     with quick_imports():
         from headsweep.results import jobs
-    jobs.write_tables(config, sweep, published)
+    jobs.write_tables(store, sweep, published)
 
 
 @declare()
-def controls(config: "Config", sweep: str) -> None:
+def controls(store: "Store", sweep: str) -> None:
     """Compare the gains of a sweep with chance."""
     with quick_imports():
         from headsweep.results import jobs
-    jobs.write_controls(config, sweep)
+    jobs.write_controls(store, sweep)
 
 
 @declare()
-def compression_tables(config: "Config", published: Path) -> None:
+def compression_tables(store: "Store", published: Path) -> None:
     """Write compressions' tables."""
     with quick_imports():
         from headsweep.results import jobs
-    jobs.write_compression_tables(config, published)
+    jobs.write_compression_tables(store, published)
 
 
 @declare()
-def audit(config: "Config", published: Path) -> None:
+def audit(store: "Store", published: Path) -> None:
     """Audit the published tables."""
     with quick_imports():
         from headsweep.results import jobs
-    jobs.write_audit(config, published)
+    jobs.write_audit(store, published)
 
 
 @declare()
-def claims(config: "Config", published: Path) -> None:
+def claims(store: "Store", published: Path) -> None:
     """Judge the papers' claims."""
     with quick_imports():
         from headsweep.results import jobs
-    jobs.write_claims(config, published)
+    jobs.write_claims(store, published)
 
 
 @declare()
-def draw(config: "Config", subject: str, of: str) -> None:
+def draw(store: "Store", subject: str, of: str) -> None:
     """Draw all figures of one sweep, selector, map or other."""
     with quick_imports():
         from headsweep.page.figures import draw as drawing
-    drawing.draw(config, subject, of)
+    drawing.draw(store, subject, of)
 
 
 @declare()
-def printed(config: "Config", published: Path) -> None:
+def printed(store: "Store", published: Path) -> None:
     """Make the papers' exhibits in the papers' form."""
     with quick_imports():
         from headsweep.page.printed import job
-    job.write_printed(config, published)
+    job.write_printed(store, published)
 
 
 @declare()
-def report(config: "Config") -> None:
+def report(store: "Store") -> None:
     """Write the report of a run."""
     with quick_imports():
         from headsweep.page import report
-    report.write_report(config)
+    report.write_report(store)

@@ -1,12 +1,13 @@
 """The tables of `headsweep plan`: what a config generates and trains, in hours and gigabytes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from headsweep.config import Config
 from headsweep.config.compression import SCORED_AT_ONCE
 from headsweep.machine.processors import GPU, Card, this_cpu
 from headsweep.models.footprint import gpus_of, weight_bytes
-from headsweep.store.batches import PlannedBatch, batches
+from headsweep.store.batches import Batch, batches
+from headsweep.store.layout import Store
 from headsweep.text import aligned, duration
 from headsweep.workflow import cost, memory
 from headsweep.workflow.cost import Cost
@@ -15,15 +16,14 @@ from headsweep.workflow.detectable_gain import ABOUT, ASSUMED, detectable_gains
 _START_SECONDS = 30.0  # start of a job and loading of a model
 
 
-def describe(config: Config) -> str:
+def describe(store: Store) -> str:
     """Return tables of what a config generates and trains, of hours and of memory.
 
     All of it is counted, whether or not the store already holds it.
     """
-    planned = batches(config)
-    costs = [
-        (tuple(batch.names.values()), cost.generation_cost(config, batch)) for batch in planned
-    ]
+    config = store.config
+    planned = batches(store).values()
+    costs = [(batch.names, cost.generation_cost(batch)) for batch in planned]
     costs += [((name, "map", ""), cost.scoring_cost(config, name)) for name in config.maps]
     costs += [
         ((name, "training", ""), cost.training_cost(config, name)) for name in config.compressions
@@ -31,7 +31,7 @@ def describe(config: Config) -> str:
     total = cost.total_cost([one_cost for _, one_cost in costs])
     costs.append((("total", "", ""), total))
     trainings = {name: _trained(config, name) for name in config.compressions}
-    answer_lengths = sorted({cost.answer_length(config, batch) for batch in planned})
+    answer_lengths = sorted({cost.answer_length(batch) for batch in planned})
     lengths = ", ".join(map(str, answer_lengths))
     of_answers = f"answers of {lengths} tokens on average; " if planned else ""
     starts = total.jobs * _START_SECONDS / 3600
@@ -62,11 +62,11 @@ def _amounts(costs: Sequence[tuple[tuple[str, ...], Cost]]) -> list[tuple[str, .
     return rows
 
 
-def _hours(config: Config, planned: Sequence[PlannedBatch]) -> list[tuple[str, ...]]:
+def _hours(config: Config, planned: Collection[Batch]) -> list[tuple[str, ...]]:
     """Return a row for each kind of device: hours of answers, maps and training."""
     rows: list[tuple[str, ...]] = [("hours of", "generation", "maps", "training")]
     for name, card in (("a GPU", GPU), ("this CPU", this_cpu())):
-        generated = sum(cost.generation_seconds(config, batch, card) for batch in planned)
+        generated = sum(cost.generation_seconds(batch, card) for batch in planned)
         mapped = sum(cost.map_seconds(config, map_name, card) for map_name in config.maps)
         seconds = (generated, mapped, _trained_seconds(config, card))
         rows.append((name, *(duration(each / 3600) for each in seconds)))

@@ -47,7 +47,7 @@ class _Needed(NamedTuple):
     """Those that answer, embed questions, are compressed, or score a map's texts."""
 
 
-def preflight(config: Config) -> None:
+def preflight(store: Store) -> None:
     """Refuse a resolved config that cannot run, as far as quick checks without torch can tell.
 
     It checks that no test questions are a copy of the training questions, which their revisions now
@@ -57,14 +57,15 @@ def preflight(config: Config) -> None:
     Raises:
         HeadsweepError: one line that names key, value, and what to do.
     """
+    config = store.config
     check_version()
     parse(config.model_dump(mode="json"))
     check_titles(config.model_copy(update={"sweeps": {**config.sweeps, **config.waiting}}))
-    _check_results_folder(config)
-    missing = _needed(config)
+    _check_results_folder(store)
+    missing = _needed(store)
     for name in missing.draws:
         if not config.questions[name].generated:
-            _check_size(config, name)
+            _check_size(store, name)
     for name in missing.embedders:
         check_revision(f"embedders.{name}", config.embedders[name])
     for loaded in missing.models:
@@ -72,7 +73,6 @@ def preflight(config: Config) -> None:
             _check_without_gpu(loaded)
     for name in dict.fromkeys(loaded.name for loaded in missing.models):
         _check_model_files(f"models.{name}", config.models[name])
-    store = Store(config)
     for name, problems in config.problems.items():
         if not store.path(PROBLEMS, data=name).exists():
             check_revision(f"problems.{name}", problems)
@@ -82,7 +82,7 @@ def preflight(config: Config) -> None:
             check_revision(where, config.solvers[study.solver].encoder)
 
 
-def _check_results_folder(config: Config) -> None:
+def _check_results_folder(store: Store) -> None:
     """Refuse a folder of results that cannot be written, or has no room for the answers."""
     existing = _existing(paths.RESULTS)
     try:
@@ -93,19 +93,18 @@ def _check_results_folder(config: Config) -> None:
             f"{existing} cannot be written ({error.strerror}); results go to "
             f"{Path(paths.RESULTS).absolute()}: change its permissions, or run in another folder"
         ) from None
-    store = Store(config)
     needed = sum(
-        generation_cost(config, batch).disk_gigabytes * _missing(store.answers(batch))
-        for batch in batches(config)
+        generation_cost(batch).disk_gigabytes * _missing(batch.answers)
+        for batch in batches(store).values()
     )
     needed += 1.0  # for tables, figures, small models
     _check_room(needed, "this run needs", "make room, or run on another disk")
 
 
-def _check_size(config: Config, name: str) -> None:
+def _check_size(store: Store, name: str) -> None:
     """Refuse a question set larger than its split, as far as the split's size is known."""
-    questions = config.questions[name]
-    split = Store(config).path(SOURCE, source=name)
+    questions = store.config.questions[name]
+    split = store.path(SOURCE, source=name)
     with at(f"questions.{name}"):
         size = count_rows(split) if split.exists() else split_size(questions)
     if size is not None and (questions.n or 0) > (size := size - len(questions.leave_out)):
@@ -126,7 +125,7 @@ def _check_model_files(where: str, model: Model) -> None:
             check_rope(folder)  # a GGUF file states no such type
 
 
-def check_devices(config: Config) -> None:
+def check_devices(store: Store) -> None:
     """Refuse models that need a missing GPU or vLLM, and weights too large for the disk.
 
     This is for a run that starts here, not for planning. With SLURM, jobs may run on machines that
@@ -135,9 +134,9 @@ def check_devices(config: Config) -> None:
     Raises:
         ConfigError, ModelError: one line that names key, value, and what to do.
     """
-    check_disk(config)
+    check_disk(store.config)
     if not shutil.which("sbatch"):
-        for error in lacking(config):
+        for error in lacking(store):
             raise error
 
 
@@ -155,17 +154,18 @@ def check_disk(config: Config) -> None:
     _check_room(needed, "the weights of this run's compressions need", advice)
 
 
-def lacking(config: Config) -> Iterator[ModelError]:
+def lacking(store: Store) -> Iterator[ModelError]:
     """Yield what this machine lacks for a resolved config's models: a GPU, or vLLM.
 
     On a login node that is no fault of the config: its jobs run elsewhere.
     """
     gpus = gpu_count()
-    needed = _needed(config).models
+    models = store.config.models
+    needed = _needed(store).models
     placed = [loaded.name for loaded in needed if loaded.model.device != "cpu"]
     if gpus and placed and usable_gpu_count() == 0:
         yield ModelError(
-            f"models.{placed[0]}.device: {config.models[placed[0]].device}, but the installed "
+            f"models.{placed[0]}.device: {models[placed[0]].device}, but the installed "
             f"PyTorch can use no GPU of this machine; `headsweep doctor` tells its build and the "
             f"driver: install envs/cuda.txt, or envs/cuda12.txt for a driver below 580; or write "
             f"device: cpu"
@@ -189,19 +189,18 @@ def lacking(config: Config) -> Iterator[ModelError]:
                 yield error
 
 
-def unfetched(config: Config) -> Iterator[str]:
+def unfetched(store: Store) -> Iterator[str]:
     """Yield the models, embedders and question sets that a job without network will not find."""
     from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
 
-    store = Store(config)
     for kind, template in (("model", paths.MODEL), ("embedder", paths.EMBEDDER)):
-        for name, section in getattr(config, f"{kind}s").items():
+        for name, section in getattr(store.config, f"{kind}s").items():
             if section.source and local_file(section) is None:
                 folder = Path(HF_HUB_CACHE, f"models--{section.source.replace('/', '--')}")
                 cached = (folder / "snapshots").glob(_in_cache(section))
                 if not any(cached) and not store.path(template, **{kind: name}).exists():
                     yield f"{kind}s.{name} ({section.source})"
-    for name, questions in config.questions.items():
+    for name, questions in store.config.questions.items():
         drawn = store.path(QUESTIONS, questions=name)
         split = store.path(SOURCE, source=name)
         if not (questions.generated or questions.file or drawn.exists() or split.exists()):
@@ -238,9 +237,9 @@ def _missing(files: Sequence[str]) -> float:
     return len(absent) / max(len(files), 1)
 
 
-def _needed(config: Config) -> _Needed:
+def _needed(store: Store) -> _Needed:
     """Return what the missing files of a resolved config need."""
-    store = Store(config)
+    config = store.config
     draws = [n for n in config.questions if not store.path(QUESTIONS, questions=n).exists()]
     embedders = {config.questions[name].embedder for name in draws}
     for selector in config.selectors.values():
@@ -248,7 +247,7 @@ def _needed(config: Config) -> _Needed:
             if not store.path(EMBEDDINGS, embedder=embedder, questions=questions).exists():
                 embedders.add(embedder)
     models = {config.embedders[name].model for name in embedders if name}
-    models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}
+    models |= {batch.model for batch in batches(store).values() if _missing(batch.answers)}
     for name, study in config.compressions.items():
         if _missing(arm_files(config, name)):
             models.add(study.model)

@@ -51,7 +51,7 @@ class Resources:
         unit = str(job.jobid)
         if name == "generate":
             batch = self._lookup.batch(job.wildcards)
-            unit = str(self._lookup.store.keys(**batch.names))
+            unit = "/".join(batch.keys)
         return name, unit, self._seconds(job), [other.jobid for other in after]
 
     def _seconds(self, job: Any) -> float:
@@ -68,7 +68,7 @@ class Resources:
             case "generate":
                 batch = self._lookup.batch(wildcards)
                 card = card_of(config.models[batch.model].device, local=local)
-                return cores * cost.generation_seconds(config, batch, card)
+                return cores * cost.generation_seconds(batch, card)
             case "score" | "gradients":
                 name, section = find_map(config, wildcards.texts)
                 card = card_of(config.models[section.model].device, local=local)
@@ -124,18 +124,15 @@ class Resources:
         """
         batch = self._lookup.batch(wildcards)
         if not hasattr(wildcards, "variant"):
-            return allocations.generation_request(self._config, batch)
+            return allocations.generation_request(batch)
         group = batch.groups[Variant.parse(wildcards.variant)]
-        named = (*batch.names.values(), group)
+        named = (*batch.keys, group)
         if named not in self._allocations:
-            files = self._lookup.store.answers(batch)
             left = 0
-            for variant, file in zip(batch.variants, files, strict=True):
+            for variant, file in zip(batch.variants, batch.answers, strict=True):
                 if batch.groups[variant] == group and not Path(file).exists():
                     left += 1
-            self._allocations[named] = allocations.generation_request(
-                self._config, batch, max(1, left)
-            )
+            self._allocations[named] = allocations.generation_request(batch, max(1, left))
         return self._allocations[named]
 
     def _scoring_request(self, wildcards: Any) -> allocations.Allocation:

@@ -11,7 +11,7 @@ from typing import Any
 
 from snakemake.io import report
 
-from headsweep.config import EXPERIMENTS, Config
+from headsweep.config import EXPERIMENTS
 from headsweep.config.titles import title, titles
 from headsweep.files import paths
 from headsweep.files.tables import (
@@ -55,19 +55,19 @@ class Rules:
     a function, or what does not depend on the job.
 
     Args:
-        config: resolved.
+        store: of a resolved config.
         cores: those that Snakemake may use, None if unknown.
         groups: Snakemake's names of job groups, to which `layer` adds.
         local: jobs run on this machine, and not on a cluster.
     """
 
     def __init__(
-        self, config: Config, cores: int | None, groups: dict[str, str], *, local: bool = True
+        self, store: Store, cores: int | None, groups: dict[str, str], *, local: bool = True
     ) -> None:
-        self.config = config
-        self.store = Store(config)
-        self.files = RunFiles(config)
-        self._lookup = WildcardLookup(config, self.store)
+        self.config = store.config
+        self.store = store
+        self.files = RunFiles(store)
+        self._lookup = WildcardLookup(store)
         self.batches = self._lookup.batches
         self.local = local
         self.resources = Resources(self._lookup, cores or 1, local=local)
@@ -119,7 +119,7 @@ class Rules:
 
     def answers_of_all(self) -> list[str]:
         """Return the files of all answers."""
-        return [file for batch in self.batches for file in self.store.answers(batch)]
+        return [file for batch in self.batches.values() for file in batch.answers]
 
     def _graded(self, model: str, decodings: Iterable[str], questions: str) -> list[str]:
         return [
@@ -153,13 +153,13 @@ class Rules:
 
     def answers(self, wildcards: Any) -> list[str]:
         """Return the answers of a batch: one file for each variant of the model."""
-        return self.store.answers(self._lookup.batch(wildcards))
+        return self._lookup.batch(wildcards).answers
 
     def answers_without_heads(self, wildcards: Any) -> list[str]:
         """Return the answers without each of the heads that a job looks into."""
-        names = self._lookup.batch(wildcards).names
-        heads = heads_of_key(self.config, **names, key=wildcards.heads)
-        return [self.store.fill(ANSWERS, variant=head, **names) for head in heads]
+        batch = self._lookup.batch(wildcards)
+        heads = heads_of_key(batch, wildcards.heads)
+        return [str(batch.path(ANSWERS, variant=head)) for head in heads]
 
     def job_group(self, wildcards: Any) -> str:
         """Return the group of jobs that share a SLURM allocation, and so a loaded model.
@@ -173,7 +173,7 @@ class Rules:
 
     def judges(self, wildcards: Any) -> int:
         """Return the cores for grading a batch; a job that takes all waits until all are free."""
-        answers = cost.generation_cost(self.config, self._lookup.batch(wildcards)).answers
+        answers = cost.generation_cost(self._lookup.batch(wildcards)).answers
         return min(self._cores, 1 + answers // 10_000)
 
     def compared_questions(self, wildcards: Any) -> list[str]:
@@ -263,13 +263,12 @@ class Rules:
     def gains_beside_map(self, wildcards: Any) -> list[str]:
         """Return the matrices Z whose gains a map is held against."""
         return [
-            self.store.fill(ACCURACY, **batch.names)
-            for batch in head_batches_elsewhere(self.config, wildcards.map)
+            str(batch.path(ACCURACY)) for batch in head_batches_elsewhere(self.store, wildcards.map)
         ]
 
     def titles_beside_map(self, wildcards: Any) -> dict[str, str]:
         """Return what a map's table calls the questions of the gains that it is held against."""
-        beside = head_batches_elsewhere(self.config, wildcards.map)
+        beside = head_batches_elsewhere(self.store, wildcards.map)
         return {
             batch.questions: title(self.config, "questions", batch.questions) for batch in beside
         }
@@ -313,7 +312,7 @@ class Rules:
         Those without each head are among them if they rank the heads.
         """
         arm = self._lookup.arm(wildcards)
-        return self.store.answers(arm.answered(self.config)) if arm.study.model else []
+        return arm.answered(self.store).answers if arm.study.model else []
 
     def teacher_of_arm(self, wildcards: Any) -> list[str]:
         """Return the trained solver that an arm starts from; none for a model's arm."""
@@ -354,7 +353,7 @@ class Rules:
     @property
     def files_printed(self) -> list[str]:
         """The files of the run that the papers' exhibits are made from."""
-        return numbers.files(self.config)
+        return numbers.files(self.store)
 
     @property
     def printed(self) -> list[str]:

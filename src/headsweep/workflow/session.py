@@ -20,7 +20,7 @@ from snakemake.exceptions import WorkflowError
 from headsweep.answers.work import Work
 from headsweep.benchmarks.draws import draw
 from headsweep.benchmarks.sources import read_source
-from headsweep.config import Config, load
+from headsweep.config import load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
 from headsweep.errors import ConfigError, HeadsweepError, TableError
@@ -45,8 +45,8 @@ _WORTH_A_SERVER = 4
 _IMPORTING_LITTLE = ("all", "generate")  # an engine answers
 
 
-def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Config:
-    """Return the typed config, resolved.
+def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Store:
+    """Return the store of the typed config, resolved.
 
     With `look`, in the main process, the inputs on the disk are checked, too, and the config files
     that Snakemake took the values from: of a key given twice it takes the last. Processes of single
@@ -60,28 +60,27 @@ def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Conf
         # Jobs that Snakemake starts as `python -m` import nothing from the folder of the run.
         os.environ["PYTHONSAFEPATH"] = "1"
         if not look:
-            return load(Path(paths.CONFIG.format(run=parse_config(values).run)))
+            return Store(load(Path(paths.CONFIG.format(run=parse_config(values).run))))
         for file in map(Path, files):
             if file.is_file():  # not a pipe, which can be read only once
                 read_values(file)
-        stated = parse_config(values)
-        resolved = resolve(stated)
-        preflight(resolved)
-        check_generated(resolved)
-        _restore_config(resolved)
+        store = Store(resolve(parse_config(values)))
+        preflight(store)
+        check_generated(store)
+        _restore_config(store)
     except HeadsweepError as error:
         raise WorkflowError(str(error)) from None
-    return resolved
+    return store
 
 
-def _restore_config(config: Config) -> None:
+def _restore_config(store: Store) -> None:
     """Write the config of a run again that has lost it: a user may have removed a damaged one.
 
     A run begins by writing it, but where nothing is left to do Snakemake calls no handler.
     """
-    files = [Store(config).path(template) for template in (paths.CONFIG, paths.MODEL_SECTIONS)]
+    files = [store.path(template) for template in (paths.CONFIG, paths.MODEL_SECTIONS)]
     if files[0].parent.is_dir() and not all(file.exists() for file in files):
-        write_config(config)
+        write_config(store)
 
 
 def shell_prefix(run: str) -> str:
@@ -170,8 +169,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     limit = workflow.scheduler.job_rate_limiter
     if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # the default
         workflow.scheduler.job_rate_limiter = None
-    config = rules.config
-    check_devices(config)
+    check_devices(rules.store)
     if not rules.local:
         _check_named(workflow)
     if ahead := bring_to_present(Path(paths.RESULTS)):
@@ -179,7 +177,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
             f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
         )
     mark_version()
-    write_config(config)
+    write_config(rules.store)
     logger.info(describe_store(rules))
     dag = workflow.dag
     jobs = {
@@ -234,8 +232,8 @@ def describe_store(rules: Rules) -> str:
     total = stored = 0
     config = rules.config
     path = rules.store.path
-    for batch in rules.batches:
-        work = Work(config, **batch.names)
+    for batch in rules.batches.values():
+        work = Work(batch)
         try:
             questions = count_rows(path(QUESTIONS, questions=batch.questions))
         except TableError:  # not drawn yet; or damaged, as its first reader says

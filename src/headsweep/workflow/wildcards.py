@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, get_args
 
-from headsweep.config import EXPERIMENTS, Config, Preset, Study
+from headsweep.config import EXPERIMENTS, Preset, Study
 from headsweep.config.compression import Compression
-from headsweep.store.batches import Arm, PlannedBatch, all_arms, batches, encoders, solvers
+from headsweep.files.paths import BatchKeys
+from headsweep.store.batches import Arm, Batch, all_arms, batches, encoders, solvers
 from headsweep.store.layout import Store
 from headsweep.store.looks import heads_key
 from headsweep.store.map_scores import layer_name, map_layers, texts_key
@@ -20,16 +21,13 @@ from headsweep.variants import pattern
 class WildcardLookup:
     """Looks up batches, arms and studies of a resolved config by the wildcards of a job."""
 
-    def __init__(self, config: Config, store: Store) -> None:
-        self.config = config
+    def __init__(self, store: Store) -> None:
+        self.config = store.config
         self.store = store
-        self.batches = batches(config)
-        self.arms = all_arms(config)
-        self.solvers = solvers(config)
-        self.problem_keys = sorted(store.key("data", name) for name in config.problems)
-        self._batch_of_keys = {
-            tuple(store.keys(**batch.names).values()): batch for batch in self.batches
-        }
+        self.batches = batches(store)
+        self.arms = all_arms(store.config)
+        self.solvers = solvers(store.config)
+        self.problem_keys = sorted(store.key("data", name) for name in store.config.problems)
 
     @cached_property
     def values(self) -> dict[str, list[str]]:
@@ -74,9 +72,10 @@ class WildcardLookup:
         }
         return {"variant": pattern(), "seed": r"\d+", **either}
 
-    def batch(self, wildcards: Any) -> PlannedBatch:
+    def batch(self, wildcards: Any) -> Batch:
         """Return the batch of the job's model, decoding and questions."""
-        return self._batch_of_keys[wildcards.model, wildcards.decoding, wildcards.questions]
+        keys = BatchKeys(wildcards.model, wildcards.decoding, wildcards.questions)
+        return self.batches[keys]
 
     def arm(self, wildcards: Any) -> Arm:
         """Return the arm of the job's subject, data and arm."""

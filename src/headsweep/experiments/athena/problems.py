@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from headsweep.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
-from headsweep.config import Config
 from headsweep.config.solvers import MATH23K, Partition, WordProblems
 from headsweep.errors import BenchmarkError, quoted
 from headsweep.experiments.athena import generated
@@ -78,11 +77,11 @@ class Parts(NamedTuple):
     test: list[Problem]
 
 
-def read_data(config: Config, data: str) -> None:
+def read_data(store: Store, data: str) -> None:
     """Read the dataset with a key, divide it, and write it; the record says what was left out."""
     stopwatch = Stopwatch()
-    name = Store(config).name("data", data)
-    settings = config.problems[name]
+    name = store.name("data", data)
+    settings = store.config.problems[name]
     parts, dropped = _read_divided(name, settings)
     sizes = {part: len(rows) for part, rows in parts._asdict().items()}
     output = Path(PROBLEMS.path.format(data=data))
@@ -93,14 +92,13 @@ def read_data(config: Config, data: str) -> None:
     _LOG.info("%s: %s, %d left out", name, counts, len(dropped))
 
 
-def check_generated(config: Config) -> None:
+def check_generated(store: Store) -> None:
     """Refuse generated problems that cannot be divided, where their table is still to be made.
 
     Raises:
         BenchmarkError: one line that names the problems' key.
     """
-    store = Store(config)
-    for name, settings in config.problems.items():
+    for name, settings in store.config.problems.items():
         if settings.generated and not store.path(PROBLEMS, data=name).exists():
             _read_divided(name, settings)
 

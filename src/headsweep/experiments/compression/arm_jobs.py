@@ -44,22 +44,22 @@ from headsweep.variants import BASE
 _LOG = logging.getLogger(__name__)
 
 
-def prepare_encoder(config: Config, encoder: str) -> None:
+def prepare_encoder(store: Store, encoder: str) -> None:
     """Fetch a pretrained encoder and write its folder to its JSON file."""
     stopwatch = Stopwatch()
-    section = find(encoders(config), encoder)
+    section = find(encoders(store.config), encoder)
     assert section.source is not None
     output = Path(paths.ENCODER.format(encoder=encoder))
     write_json(output, {"folder": str(fetch_model(section.source, section.revision))})
     write_record(output, stopwatch, {"encoder": section.model_dump(mode="json")})
 
 
-def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
+def train_teacher(store: Store, solver: str, data: str, seed: int) -> None:
     """Train a solver with all its heads, from which every arm starts."""
-    study = find(solvers(config), (solver, data))
-    device = "auto" if trains_on_gpu(config, study) else "cpu"
+    study = find(solvers(store.config), (solver, data))
+    device = "auto" if trains_on_gpu(store.config, study) else "cpu"
     with gpu_held(device):
-        _train_teacher(config, study, solver, data, seed, device)
+        _train_teacher(store.config, study, solver, data, seed, device)
 
 
 def _train_teacher(
@@ -85,30 +85,30 @@ def _train_teacher(
     _LOG.info("%s trained on %s, seed %d%s", solver, study.data, seed, solved)
 
 
-def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
+def compress_arm(store: Store, subject: str, data: str, arm: str, seed: int) -> None:
     """Compress a solver or model as an arm's settings say, and test the result.
 
     The history is written last: where it exists, the other files do too.
     """
-    chosen = find(all_arms(config), (subject, data, arm))
-    device = "auto" if trains_on_gpu(config, chosen.study) else "cpu"
+    chosen = find(all_arms(store.config), (subject, data, arm))
+    device = "auto" if trains_on_gpu(store.config, chosen.study) else "cpu"
     with gpu_held(device):
-        _compress_arm(config, chosen, seed, device)
+        _compress_arm(store, chosen, seed, device)
 
 
-def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
+def _compress_arm(store: Store, chosen: Arm, seed: int, device: str) -> None:
     """Do what `compress_arm` does, on a device, of which no name outlives the call."""
     stopwatch = Stopwatch()
     study = chosen.study
     settings = chosen.settings
     arm_of_layout = chosen.layout()
-    learner, examples, dev = lesson(config, chosen, seed)
-    test = test_part(config, chosen, learner)  # before training: it may be refused
+    learner, examples, dev = lesson(store, chosen, seed)
+    test = test_part(store, chosen, learner)  # before training: it may be refused
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     before = begin_attempt(journal)
     layout = None
     if arm_of_layout:
-        layout = kept_heads(learner_of(config, arm_of_layout, seed).encoder.config)
+        layout = kept_heads(learner_of(store, arm_of_layout, seed).encoder.config)
     learner, history = compress(
         learner, examples, dev, settings, seed, layout=layout, folder=journal, device=device
     )
@@ -142,35 +142,35 @@ def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
     )
 
 
-def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
+def quantise(store: Store, subject: str, data: str, arm: str, seed: int) -> None:
     """Test an arm's result with 8-bit weights."""
     stopwatch = Stopwatch()
-    chosen = find(all_arms(config), (subject, data, arm))
-    learner = learner_of(config, chosen, seed)
+    chosen = find(all_arms(store.config), (subject, data, arm))
+    learner = learner_of(store, chosen, seed)
     learner = learner.with_network(quantised(learner.network))
-    test = test_part(config, chosen, learner)
+    test = test_part(store, chosen, learner)
     _test(chosen, learner, test, stopwatch, {**chosen.wildcards, "seed": seed}, quantised=True)
 
 
-def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any], Sequence[Any]]:
+def lesson(store: Store, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any], Sequence[Any]]:
     """Return the learner an arm starts from, its training examples and its development part.
 
     A language model learns its own correct answers to the training questions and has no
     development part. An arm that ranks heads by accuracy needs the matrix on these questions.
     """
     study = arm.study
-    learner = learner_of(config, arm, seed, pruned=False)
+    learner = learner_of(store, arm, seed, pruned=False)
     if study.model is None:
         parts = read_parts(arm.data)
         return learner, learner.prepare(parts.train), learner.prepare(parts.dev)
     assert study.train is not None and isinstance(learner, DecoderLearner)
-    train, answers, graded = grade_batch(config, arm.answered(config), config.grading)
+    train, answers, graded = grade_batch(arm.answered(store), store.config.grading)
     if len(answers) > 1:
         learner = replace(learner, matrix=accuracy_matrix(graded, train))
     return learner, learner.prepare(to_learn(train, answers[str(BASE)], graded)), []
 
 
-def test_part(config: Config, arm: Arm, learner: Learner) -> Sequence[Any]:
+def test_part(store: Store, arm: Arm, learner: Learner) -> Sequence[Any]:
     """Return what an arm is tested on, as the learner's examples.
 
     Raises:
@@ -179,17 +179,18 @@ def test_part(config: Config, arm: Arm, learner: Learner) -> Sequence[Any]:
     if arm.study.test is None:
         return learner.prepare(read_parts(arm.data).test)
     assert isinstance(learner, DecoderLearner)
-    file = Store(config).path(QUESTIONS, questions=arm.study.test)
+    file = store.path(QUESTIONS, questions=arm.study.test)
     questions = to_answer(read_table(file, QUESTIONS))
     texts = {question.question_id: question.text for question in questions}
     check_prompts(learner.loaded.folder, texts, learner.decoding, learner.grader_name)
     return learner.prepare(questions)
 
 
-def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Learner:
+def learner_of(store: Store, arm: Arm, seed: int, *, pruned: bool = True) -> Learner:
     """Return an arm's compressed learner, or the one that it starts from: on the CPU in float32."""
+    config = store.config
     study = arm.study
-    folder = folder_of(config, arm, seed, pruned=pruned)
+    folder = folder_of(store, arm, seed, pruned=pruned)
     if study.model is None:
         return load_solver(folder)
     assert study.train is not None
@@ -206,14 +207,14 @@ def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> L
     )
 
 
-def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
+def folder_of(store: Store, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
     """Return the folder of an arm's compressed learner, or of the one it starts from."""
     if pruned and arm.settings.rounds:
         checked_file(Path(arm.file(paths.HISTORY, seed)))
         return Path(arm.file(paths.COMPRESSED, seed))
     if arm.study.model is None:
         return checked_file(Path(arm.file(paths.TEACHER, seed))).parent
-    return Store(config).model_folder(arm.study.model)
+    return store.model_folder(arm.study.model)
 
 
 def _test(

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headsweep.answers.exclusive import gpu_held
-from headsweep.config import Config
 from headsweep.config.compression import is_narrow
 from headsweep.config.experiments import BASELINE, METHOD
 from headsweep.experiments.compression import savings
@@ -47,7 +46,7 @@ class _Measured(NamedTuple):
 
 
 @gpu_held()
-def measure(config: Config, compression: str) -> None:
+def measure(store: Store, compression: str) -> None:
     """Measure the arms of a compression under its first seed, on the GPU if there is one.
 
     Writes one row per arm (quantised or not), text length and batch size, with the median and
@@ -61,14 +60,14 @@ def measure(config: Config, compression: str) -> None:
     """
     stopwatch = Stopwatch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    study = config.compressions[compression]
+    study = store.config.compressions[compression]
     wanted = study.settings if study.measured is None else study.measured
-    chosen = [arm for arm in arms(config, compression) if arm.name in wanted]
+    chosen = [arm for arm in arms(store.config, compression) if arm.name in wanted]
     first = study.tokens[0]
     most = max(study.batches)
     measured: list[_Measured] = []
     for arm in chosen:
-        whole = learner_of(config, arm, study.seeds[0])
+        whole = learner_of(store, arm, study.seeds[0])
         whole.network.to(device)
         whole = whole.finished()
         peak = savings.peak_bytes(whole.encoder, most, first)
@@ -77,7 +76,7 @@ def measure(config: Config, compression: str) -> None:
             small = whole.with_network(quantised(whole.network))
             measured.append(_Measured(arm.name, True, small, whole, None))
 
-    examples = test_part(config, chosen[0], measured[0].learner)
+    examples = test_part(store, chosen[0], measured[0].learner)
     encoder = measured[0].learner.encoder
     text = savings.dummy_texts(encoder, 1, first)
     with torch.inference_mode(), _worthwhile_threads(lambda: encoder(**text)) as threads:
@@ -106,7 +105,7 @@ def measure(config: Config, compression: str) -> None:
                     row["peak_bytes"] = entry.peak
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
                 rows.append(row)
-    output = Store(config).path(paths.MEASUREMENTS, compression=compression)
+    output = store.path(paths.MEASUREMENTS, compression=compression)
     table = pd.DataFrame(rows).astype({"peak_bytes": "Int64", "cache_bytes": "Int64"})
     write_csv(output, table, 6)
     name = torch.cuda.get_device_name() if device == "cuda" else device

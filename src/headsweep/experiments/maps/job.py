@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 
 from headsweep.answers.exclusive import with_model
-from headsweep.config import Config
 from headsweep.engine.devices import give_back_memory
 from headsweep.engine.refusals import not_finite
 from headsweep.engine.requests import NEAR_TIE
@@ -29,13 +28,14 @@ from headsweep.models.loaded import LoadedModel, dtype_name, in_float32
 from headsweep.models.masks import pruned
 from headsweep.store import journal
 from headsweep.store.keys import digest
+from headsweep.store.layout import Store
 from headsweep.store.map_scores import find_map, scored_variants
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 
 
-def score_layer(config: Config, texts: str, layer: str) -> None:
+def score_layer(store: Store, texts: str, layer: str) -> None:
     """Score a map's texts without each head of a layer, given their key and the layer's name.
 
     Writes `tables.SCORES` and its record. A job that is killed goes on after the last whole text.
@@ -46,12 +46,13 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
         TableError: the table of the texts is missing or damaged.
     """
     stopwatch = Stopwatch()
+    config = store.config
     name, section = find_map(config, texts)
     index = int(layer.removeprefix("L"))
     variants = scored_variants(config, name, index)
     scored = Path(paths.SCORES_JOURNAL.format(texts=texts, layer=layer))
     measure = partial(_score_layer, read_texts(texts), variants, scored)
-    table, facts = with_model(config, section.model, measure, section.dtype)
+    table, facts = with_model(store, section.model, measure, section.dtype)
     output = Path(SCORES.path.format(texts=texts, layer=layer))
     write_table(output, table, SCORES, {"map": name, "layer": index})
     facts |= {"map": section.model_dump(mode="json"), "grading": config.grading}
@@ -225,15 +226,15 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
     return {"bound": allowed, "worst": worst}
 
 
-def estimate_heads(config: Config, texts: str) -> None:
+def estimate_heads(store: Store, texts: str) -> None:
     """Estimate to first order what each head's loss does to a map's texts, given their key.
 
     Writes `tables.GRADIENTS` and its record; raises what `score_layer` raises.
     """
     stopwatch = Stopwatch()
-    name, section = find_map(config, texts)
+    name, section = find_map(store.config, texts)
     measure = partial(_estimates, read_texts(texts))
-    table = with_model(config, section.model, measure, section.dtype)
+    table = with_model(store, section.model, measure, section.dtype)
     output = Path(GRADIENTS.path.format(texts=texts))
     write_table(output, table, GRADIENTS, {"map": name})
     write_record(output, stopwatch, {"map": section.model_dump(mode="json")})

@@ -14,7 +14,6 @@ import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
 from headsweep.benchmarks.prompts import encode_prompt
-from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.experiments.maps.outcomes import RIGHT, SOLUTION, WRONG
 from headsweep.experiments.maps.scoring import Text
@@ -56,7 +55,7 @@ class Chosen(NamedTuple):
         return {"questions": self.questions, "pairs": self.pairs, "solutions": self.solutions}
 
 
-def write_texts(config: Config, texts: str) -> None:
+def write_texts(store: Store, texts: str) -> None:
     """Choose the texts of a map, given their key; write `tables.TEXTS` and its record.
 
     Raises:
@@ -65,10 +64,10 @@ def write_texts(config: Config, texts: str) -> None:
         TableError, GradingError: see `choose_texts`.
     """
     stopwatch = Stopwatch()
-    name, section = find_map(config, texts)
-    folder = Store(config).model_folder(section.model)
+    name, section = find_map(store.config, texts)
+    folder = store.model_folder(section.model)
     limit = most_tokens(stated_config(folder))
-    chosen = choose_texts(config, name, load_tokenizer(folder), limit)
+    chosen = choose_texts(store, name, load_tokenizer(folder), limit)
     rows = [
         {
             "question_id": text.question_id,
@@ -80,7 +79,7 @@ def write_texts(config: Config, texts: str) -> None:
     ]
     output = Path(TEXTS.path.format(texts=texts))
     write_table(output, pd.DataFrame(rows), TEXTS, {"map": name})
-    facts = {"map": section.model_dump(mode="json"), "grading": config.grading}
+    facts = {"map": section.model_dump(mode="json"), "grading": store.config.grading}
     write_record(output, stopwatch, facts | chosen.counts)
 
 
@@ -98,12 +97,12 @@ def read_texts(texts: str) -> list[Text]:
 
 
 def choose_texts(
-    config: Config, name: str, tokenizer: PreTrainedTokenizerBase, limit: int | None = None
+    store: Store, name: str, tokenizer: PreTrainedTokenizerBase, limit: int | None = None
 ) -> Chosen:
     """Return the texts of a map, question by question.
 
     Args:
-        config: resolved.
+        store: of a resolved config.
         name: of the map.
         tokenizer: the model's.
         limit: most tokens that the model reads, prompt included, if it has a limit. Reference
@@ -113,12 +112,13 @@ def choose_texts(
         TableError: a table is missing or damaged, or too few questions have texts to score.
         GradingError: no worker can be started.
     """
+    config = store.config
     section = config.maps[name]
-    questions = _questions(config, name)
+    questions = _questions(store, name)
     pair_of: _Pairs = {}
     for decoding in section.sampling:
         # The first decoding that has a question's pair gives it.
-        pair_of = _pairs(config, name, decoding) | pair_of
+        pair_of = _pairs(store, name, decoding) | pair_of
     prompt_of = config.decodings[section.decoding]
     grader_name = config.questions[section.questions].grader_name
     texts: list[Text] = []
@@ -158,22 +158,23 @@ def _solution(tokenizer: PreTrainedTokenizerBase, solution: str | None) -> tuple
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else ()
 
 
-def _questions(config: Config, name: str) -> pd.DataFrame:
+def _questions(store: Store, name: str) -> pd.DataFrame:
     """Return the questions of a map: the first ones of its set."""
-    section = config.maps[name]
-    return Store(config).read(QUESTIONS, questions=section.questions)[: section.n]
+    section = store.config.maps[name]
+    return store.read(QUESTIONS, questions=section.questions)[: section.n]
 
 
-def _pairs(config: Config, name: str, decoding: str) -> _Pairs:
+def _pairs(store: Store, name: str, decoding: str) -> _Pairs:
     """Return the first right and the first wrong sample of each question that has both.
 
     They are graded here, not read from a run: a map's scores are shared by all runs. A sample that
     was cut is no whole answer: it is neither.
     """
+    config = store.config
     section = config.maps[name]
     names = {"model": section.model, "decoding": decoding, "questions": section.questions}
-    questions = _questions(config, name)
-    answers = Store(config).read(ANSWERS, variant=BASE, **names)
+    questions = _questions(store, name)
+    answers = store.read(ANSWERS, variant=BASE, **names)
     answers = answers[answers["question_id"].isin(questions["question_id"])]
     grader_name = config.questions[section.questions].grader_name
     graded = grade_answers(questions, {str(BASE): answers}, grader_name, config.grading)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from headsweep.config import Config
 from headsweep.config.titles import title
 from headsweep.errors import RESULT, TableError
 from headsweep.experiments.maps.foretold import foretold
@@ -24,24 +23,24 @@ from headsweep.store.map_scores import head_batches_elsewhere, score_files
 _LOG = logging.getLogger(__name__)
 
 
-def write_tables(config: Config, name: str) -> None:
+def write_tables(store: Store, name: str) -> None:
     """Write the tables of a map: ``heads``, ``layers`` and ``foretold``.
 
     Raises:
         TableError: scores are missing or damaged, or layers have scored different texts.
     """
     stopwatch = Stopwatch()
-    store = Store(config)
+    config = store.config
     *files, gradients = score_files(config, name)
     scores = pd.concat(_read_layers(files), ignore_index=True)
     estimates = read_table(Path(gradients), GRADIENTS)
     heads = heads_table(scores, estimates, config.seed)
-    measured = head_batches_elsewhere(config, name)
+    measured = head_batches_elsewhere(store, name)
     decodings = Counter(batch.questions for batch in measured)
     outcomes, called = {}, {}
     for batch in measured:
         answered = batch.questions, batch.decoding
-        outcomes[answered] = store.read(ACCURACY, **batch.names)
+        outcomes[answered] = read_table(batch.path(ACCURACY), ACCURACY)
         split = config.questions[batch.questions].split
         called[answered] = f"{title(config, 'questions', batch.questions)}, {split}"
         if decodings[batch.questions] > 1:

@@ -49,7 +49,7 @@ from headsweep.files.record import Stopwatch, read_json
 from headsweep.files.safe_files import check_writable
 from headsweep.models.checkpoints import check_target, plainest_form, stated_config
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
-from headsweep.models.load import load_checkpoint
+from headsweep.models.load import load_checkpoint, weights_dtype
 from headsweep.models.model_card import LOADED_BY, PRUNED_HEADS, Form, Pruning
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
@@ -338,7 +338,7 @@ class _Run:
         """
         history = self.work.history(self.settings.rounds)
         removed = _removed(history)
-        dtype = _dtype_of(self.folder)
+        dtype = weights_dtype(self.folder)
         models = self.models(removed, dtype, control)
         answer = partial(answered, folder=self.folder, benchmark=benchmark) if benchmark else None
         at_once = self.settings.micro_batch
@@ -389,12 +389,6 @@ class _Run:
         if control:
             models["control"] = partial(control.last, dtype)
         return models
-
-
-def _dtype_of(folder: Path) -> torch.dtype:
-    """Return the type of a decoder's weights, from its config where that says it."""
-    stated: torch.dtype | None = stated_config(folder).dtype
-    return stated or load_checkpoint(str(folder), device="cpu").dtype
 
 
 def _without(model: PreTrainedModel, geometry: HeadGeometry, names: Sequence[str]) -> HeadGeometry:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions
 from headsweep.experiments.sprint.scores import Answers
@@ -24,10 +23,9 @@ from headsweep.variants import BASE, FAMILIES, Variant
 class GradedAnswers:
     """The graded answers of a model of a config. Each table is read once."""
 
-    def __init__(self, config: Config, model: str) -> None:
-        self._config = config
+    def __init__(self, store: Store, model: str) -> None:
+        self._store = store
         self._model = model
-        self._store = Store(config)
         keys = ["question_id", "variant", "sample"]
         self._read = cache(lambda path: safe_files.read_table(path, tables.GRADED).set_index(keys))
 
@@ -54,10 +52,10 @@ class GradedAnswers:
         path = self._path(tables.GRADED, decoding, questions)
         table = self._read(path)
         ids = list(table.index.unique("question_id")) if ids is None else ids
-        samples = samples or self._config.decodings[decoding].samples
+        samples = samples or self._store.config.decodings[decoding].samples
         cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
         graded = _part(path, table, cells, ["correct", "group", "tokens"])
-        depth = self._config.models[self._model].layers
+        depth = self._store.config.models[self._model].layers
         costs = [costs_of(Variant.parse(name), depth) for name in variants]
 
         def grid(column: str) -> np.ndarray:
@@ -122,13 +120,13 @@ class Experiment:
     All methods that read raise `TableError` where a table is missing, damaged, or lacks rows.
     """
 
-    def __init__(self, config: Config, name: str) -> None:
+    def __init__(self, store: Store, name: str) -> None:
         self.name = name
-        self.options = config.selectors[name]
-        self.store = Store(config)
+        self.options = store.config.selectors[name]
+        self.store = store
         self.stopwatch = Stopwatch()
         members = [BASE] if self.options.include_base else []
-        self.heads = [str(member) for member in (*members, *pool(config, self.options))]
+        self.heads = [str(member) for member in (*members, *pool(store.config, self.options))]
         """Names of the pool's members: the base model if it is included, then the heads, sorted."""
 
     def output(self, kind: FileKind) -> Path:

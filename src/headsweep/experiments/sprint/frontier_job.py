@@ -34,7 +34,7 @@ from headsweep.variants import BASE, FAMILIES
 _LOG = logging.getLogger(__name__)
 
 
-def compare(config: Config, frontier: str) -> None:
+def compare(store: Store, frontier: str) -> None:
     """Compare families at equal tokens; write the tables of a frontier.
 
     ``members``: a row for each member of each family at its chosen scale. ``scales``: what was
@@ -43,9 +43,9 @@ def compare(config: Config, frontier: str) -> None:
     ``families``: a row for each family, with the tokens spent on choosing.
     """
     stopwatch = Stopwatch()
+    config = store.config
     options = config.frontiers[frontier]
-    store = Store(config)
-    graded = GradedAnswers(config, options.model)
+    graded = GradedAnswers(store, options.model)
     max_n = options.max_n
     answered = graded.of(options.decoding, options.test, [str(BASE)])
     prompts = graded.prompt_tokens(options.decoding, options.test)

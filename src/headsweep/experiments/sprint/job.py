@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headsweep.config import Config
 from headsweep.config.titles import titles
 from headsweep.errors import RESULT, ConfigError, TableError
 from headsweep.experiments.sprint import (
@@ -33,6 +32,7 @@ from headsweep.files.record import Stopwatch, peak_resident, read_record, write_
 from headsweep.statistics.differences import compare
 from headsweep.statistics.intervals import Bootstrap
 from headsweep.store.batches import at_home
+from headsweep.store.layout import Store
 from headsweep.text import counted
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def train(config: Config, name: str) -> None:
+def train(store: Store, name: str) -> None:
     """Choose a selector's setting on held-out training questions, and train it on all of them.
 
     The final training starts from the first of the config's seeds. Writes `paths.SELECTOR` and
@@ -52,8 +52,8 @@ def train(config: Config, name: str) -> None:
     """
     from headsweep.experiments.sprint import fitting, head_selector
 
-    experiment = Experiment(config, name)
-    options, store = experiment.options, experiment.store
+    experiment = Experiment(store, name)
+    options = experiment.options
     questions, z = experiment.z(options.train)
     if not z.any():
         raise ConfigError(
@@ -83,7 +83,7 @@ def train(config: Config, name: str) -> None:
     experiment.save(paths.CHOICE, choice, facts)
 
 
-def rank(config: Config, name: str) -> None:
+def rank(store: Store, name: str) -> None:
     """Rank the heads of the pool for each test question.
 
     Writes `tables.RANKING`, the positions of heads and questions (`tables.POSITIONS`), and the
@@ -95,7 +95,7 @@ def rank(config: Config, name: str) -> None:
     """
     from headsweep.experiments.sprint import head_selector
 
-    experiment = Experiment(config, name)
+    experiment = Experiment(store, name)
     options, heads = experiment.options, experiment.heads
     trained = experiment.output(paths.SELECTOR)
     selector, facts = head_selector.load_selector(trained)
@@ -149,7 +149,7 @@ def _trained_again(
     return table.explode(["question_id", "heads"])
 
 
-def evaluate(config: Config, name: str) -> None:
+def evaluate(store: Store, name: str) -> None:
     """Compare the selector with its baselines on the test questions.
 
     SPRINT's values are means over selectors trained from each of the config's seeds. Curves end at
@@ -161,9 +161,10 @@ def evaluate(config: Config, name: str) -> None:
     and the selector's model card, `paths.SELECTOR_CARD`. The record of diversity holds wall time
     and memory of embedding the test questions and of ranking the heads for them.
     """
-    experiment = Experiment(config, name)
+    config = store.config
+    experiment = Experiment(store, name)
     options = experiment.options
-    graded = GradedAnswers(config, options.model)
+    graded = GradedAnswers(store, options.model)
     inputs = scoring.load_inputs(config, experiment, graded)
     scores = scoring.score(inputs)
     bootstrap = Bootstrap(len(inputs.questions), options.bootstrap, config.seed)
@@ -187,7 +188,7 @@ def evaluate(config: Config, name: str) -> None:
     experiment.save(tables.CURVES, curves, facts)
     for template, table in differences.items():
         experiment.save(template, table, facts)
-    experiment.save(paths.TRANSFER, _transfer(config, experiment, graded, inputs), facts)
+    experiment.save(paths.TRANSFER, _transfer(store, experiment, graded, inputs), facts)
     experiment.save(paths.OVERLAP, alike, facts)
     text = card(config, name, facts, curves, alike, differences[paths.PAIRED])
     experiment.save(paths.SELECTOR_CARD, text, facts)
@@ -196,18 +197,18 @@ def evaluate(config: Config, name: str) -> None:
 
 
 def _transfer(
-    config: Config, experiment: Experiment, graded: GradedAnswers, inputs: Inputs
+    store: Store, experiment: Experiment, graded: GradedAnswers, inputs: Inputs
 ) -> pd.DataFrame:
     """Return the selector's Pass@N beside that of selectors that learnt from the test's benchmark.
 
     It has no rows if this selector learnt from that benchmark itself.
     """
     at_home_passed = {
-        other: scoring.passed(Experiment(config, other), graded, inputs.questions)
-        for other in at_home(config, experiment.name)
+        other: scoring.passed(Experiment(store, other), graded, inputs.questions)
+        for other in at_home(store.config, experiment.name)
     }
     passed = scoring.passed(experiment, graded, inputs.questions)
-    return evaluation.transfer(passed, at_home_passed, titles(config, "selectors"))
+    return evaluation.transfer(passed, at_home_passed, titles(store.config, "selectors"))
 
 
 def _log_result(experiment: Experiment, curves: pd.DataFrame, inputs: Inputs) -> None:

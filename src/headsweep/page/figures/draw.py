@@ -16,7 +16,6 @@ import matplotlib.style
 import pandas as pd
 from matplotlib.figure import Figure as Image
 
-from headsweep.config import Config
 from headsweep.config.titles import title, titles
 from headsweep.errors import ConfigError
 from headsweep.experiments.maps.outcomes import HEADS as MAPPED
@@ -31,6 +30,7 @@ from headsweep.results.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles, Subje
 from headsweep.results.facts import read_csv, record
 from headsweep.results.gains import GAINS, read_z
 from headsweep.results.published import is_printed
+from headsweep.store.layout import Store
 from headsweep.text import short
 
 _LOG = logging.getLogger(__name__)
@@ -67,15 +67,15 @@ def empty(sentence: str) -> Figure:
 Needs = tuple[Any, ...]  # positional arguments of the function that draws a figure
 
 
-def _gains(config: Config, _: str, files: Sequence[Path]) -> Needs:
+def _gains(store: Store, _: str, files: Sequence[Path]) -> Needs:
     parts = []
-    for (name, called), file in zip(titles(config, "sweeps").items(), files, strict=True):
+    for (name, called), file in zip(titles(store.config, "sweeps").items(), files, strict=True):
         table = read_csv(file, GAINS).assign(sweep=name, title=called)
-        parts.append(table.assign(printed=is_printed(config, name)))
+        parts.append(table.assign(printed=is_printed(store.config, name)))
     return (pd.concat(parts),)
 
 
-def _curves(config: Config, _: str, files: Sequence[Path]) -> Needs:
+def _curves(store: Store, _: str, files: Sequence[Path]) -> Needs:
     curves, paired = files
     facts = read_metadata(curves)
     table = read_table(curves, CURVES)
@@ -83,7 +83,7 @@ def _curves(config: Config, _: str, files: Sequence[Path]) -> Needs:
     return table, read_csv(paired, PAIRED_COLUMNS), int(facts["test_questions"]), of_loss
 
 
-def _points(config: Config, _: str, files: Sequence[Path]) -> Needs:
+def _points(store: Store, _: str, files: Sequence[Path]) -> Needs:
     file, accuracy = files
     points = read_table(file, POSITIONS)
     heads = points.loc[points["kind"] == "head", "name"].tolist()
@@ -93,24 +93,25 @@ def _points(config: Config, _: str, files: Sequence[Path]) -> Needs:
 
 READERS: Mapping[str, Callable[..., Needs]] = {
     "gains": _gains,
-    "accuracy": lambda config, sweep, _: read_z(config, sweep),
+    "accuracy": lambda store, sweep, _: read_z(store, sweep),
     "curves": _curves,
-    "map": lambda config, _, files: (read_csv(files[0], MAPPED),),
+    "map": lambda store, _, files: (read_csv(files[0], MAPPED),),
     "points": _points,
-    "results": lambda config, compression, _: (read_results(config, compression),),
-    "frontier": lambda config, _, files: tuple(map(read_csv, files)),
+    "results": lambda store, compression, _: (read_results(store, compression),),
+    "frontier": lambda store, _, files: tuple(map(read_csv, files)),
 }
-"""Readers of a figure's data by `Exhibit.needs`: functions of the config, the name of the
+"""Readers of a figure's data by `Exhibit.needs`: functions of the store, the name of the
 subject, and the files that `headsweep.results.exhibits.RunFiles.figure_data` lists."""
 
 
-def draw(config: Config, subject: str, name: str = "") -> None:
+def draw(store: Store, subject: str, name: str = "") -> None:
     """Draw the figures of a sweep and each of its layers, or of another kind of subject
     (`headsweep.results.exhibits.Subject`), given its name, empty for the run; write records.
 
     Raises:
         ConfigError: the config has no such subject.
     """
+    config = store.config
     kinds = get_args(Subject)
     if subject not in kinds:
         raise ConfigError(f"figures have no subject {subject!r}; choose {', '.join(kinds)}")
@@ -120,14 +121,14 @@ def draw(config: Config, subject: str, name: str = "") -> None:
         if name not in subjects:
             raise ConfigError(f"{subject} {name!r} is not in the config: {', '.join(subjects)}")
         called = title(config, f"{subject}s", name)
-    run = RunFiles(config)
+    run = RunFiles(store)
     layers = [{"layer": layer} for layer in run.layers(name)] if subject == "sweep" else []
     for exhibit in EXHIBITS:
         places: Mapping[str, Any] = {subject: [{}], "layer": layers}
         for layer in places.get(exhibit.per, []):
             stopwatch = Stopwatch()
             sources = list(map(Path, run.figure_data(exhibit.needs, name)))
-            needs = READERS[exhibit.needs](config, name, sources)
+            needs = READERS[exhibit.needs](store, name, sources)
             made = draw_exhibit(exhibit, config.run, name, needs, sources, called, **layer)
             record(made, stopwatch, sources)
 

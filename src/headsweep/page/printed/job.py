@@ -6,7 +6,6 @@ from pkgutil import resolve_name
 
 import pandas as pd
 
-from headsweep.config import Config
 from headsweep.files.record import Stopwatch
 from headsweep.files.safe_files import write_csv, write_text
 from headsweep.page.figures.draw import drawing, save
@@ -15,9 +14,10 @@ from headsweep.page.printed.exhibits import DOCUMENT, PRINTED, PrintedExhibit
 from headsweep.page.printed.numbers import Numbers, files, numbers_of
 from headsweep.page.printed.tables import PrintedTable
 from headsweep.results.facts import record
+from headsweep.store.layout import Store
 
 
-def write_printed(config: Config, published: Path) -> None:
+def write_printed(store: Store, published: Path) -> None:
     """Make every table and figure of both papers in its own form, and a document of them.
 
     The numbers are the run's. If it has no experiments, they are those that the papers print.
@@ -26,17 +26,17 @@ def write_printed(config: Config, published: Path) -> None:
         TableError: a table is missing or damaged.
     """
     stopwatch = Stopwatch()
-    numbers = numbers_of(config, published)
-    sources = list(map(Path, files(config))) or [Path(published.name)]
+    numbers = numbers_of(store, published)
+    sources = list(map(Path, files(store))) or [Path(published.name)]
     captions: dict[PrintedExhibit, str] = {}
     tables: list[Path] = []
     figures: list[Path] = []
     for exhibit in PRINTED:
-        written = [Path(file) for file in exhibit.files(config.run)]
+        written = [Path(file) for file in exhibit.files(store.config.run)]
         captions[exhibit] = _make(exhibit, numbers, written, sources)
         of_kind = tables if exhibit.is_table else figures
         of_kind += written
-    document = Path(DOCUMENT.format(run=config.run))
+    document = Path(DOCUMENT.format(run=store.config.run))
     write_text(document, latex.document(numbers.source, captions))
     for made in (figures, [*tables, document]):
         record(made, stopwatch, sources)

@@ -134,9 +134,10 @@ def published_numbers(folder: Path) -> Numbers:
     )
 
 
-def files(config: Config) -> list[str]:
+def files(store: Store) -> list[str]:
     """Return the files of a run that its printed exhibits are made from."""
-    fill = Store(config).fill
+    config = store.config
+    fill = store.fill
     needed = [fill(paths.TABLE, sweep=sweep, suffix="csv") for sweep in config.sweeps]
     for template in (CURVES, paths.CHOICE, paths.ABLATION):
         needed += [fill(template, selector=selector) for selector in config.selectors]
@@ -146,25 +147,26 @@ def files(config: Config) -> list[str]:
     return needed
 
 
-def numbers_of(config: Config, published: Path) -> Numbers:
+def numbers_of(store: Store, published: Path) -> Numbers:
     """Return the numbers of a run, or the papers' if it has no experiment that they have.
 
     Raises:
         TableError: a table is missing or damaged.
     """
-    if not files(config):
+    if not files(store):
         return published_numbers(published)
     return Numbers(
-        source=f"run {config.run}",
-        missing=f"not measured in run {config.run}",
-        cells=_cells(config),
-        curves=_curves(config),
-        compressions=compression_evidence.of_run(config),
+        source=f"run {store.config.run}",
+        missing=f"not measured in run {store.config.run}",
+        cells=_cells(store),
+        curves=_curves(store),
+        compressions=compression_evidence.of_run(store),
     )
 
 
-def _cells(config: Config) -> pd.DataFrame:
+def _cells(store: Store) -> pd.DataFrame:
     """Return the cells of a run's sweeps: of each model, those on the questions of its first."""
+    config = store.config
     places = _places(config)
     first: dict[str, tuple[str, str, str]] = {}
     parts = []
@@ -172,7 +174,7 @@ def _cells(config: Config) -> pd.DataFrame:
         same = (section.questions, section.decoding, config.grading_of(sweep))
         if section.model not in places or first.setdefault(section.model, same) != same:
             continue
-        file = Store(config).path(paths.TABLE, sweep=sweep, suffix="csv")
+        file = store.path(paths.TABLE, sweep=sweep, suffix="csv")
         cells = read_csv(file, ["by", "group", "layer", "head", "n", "accuracy"])
         cells = cells[cells["by"] != "level"].rename(columns={"group": "subject"})
         if (cells["by"] == "subject").any():
@@ -204,22 +206,23 @@ def _places(config: Config) -> dict[str, str]:
     return taken | dict(zip(others, free, strict=False))
 
 
-def _curves(config: Config) -> list[Curves]:
+def _curves(store: Store) -> list[Curves]:
     """Return Pass@N of each selector that learnt on the benchmark that it is tested on."""
+    config = store.config
     panels = []
     shown_as = titles(config, "selectors")
     for name, selector in config.selectors.items():
         learnt, asked = config.questions[selector.train], config.questions[selector.test]
         if learnt.home != asked.home:
             continue
-        file = Store(config).path(CURVES, selector=name)
+        file = store.path(CURVES, selector=name)
         rows = read_table(file, CURVES)
         kept = rows["method"].isin([SPRINT, RANDOM]) | rows["method"].map(is_sampling)
         rows = rows.loc[kept & (rows["n"] <= selector.max_n), ["method", "n", "pass_at_n"]]
         of_loss = reading_title(read_metadata(file)["setting"])
         rows["method"] = rows["method"].replace(SPRINT, f"{SPRINT}: {of_loss}")
-        choice = read_csv(Store(config).path(paths.CHOICE, selector=name))
-        readings = read_csv(Store(config).path(paths.ABLATION, selector=name))
+        choice = read_csv(store.path(paths.CHOICE, selector=name))
+        readings = read_csv(store.path(paths.ABLATION, selector=name))
         panel = GSM8K_PANEL if "gsm8k" in asked.benchmark else MATH_PANEL
         rows = pd.concat([rows, _literal(readings, choice)])
         panels.append(Curves(panel, shown_as[name], rows.sort_values("n", kind="stable")))
