@@ -244,8 +244,8 @@ def _own_prompt(tokenizer: PreTrainedTokenizerBase, question: str, system: str |
     except TemplateError as error:
         raise ModelError(
             f"the chat template of {tokenizer.name_or_path} refuses a question "
-            f"({cause_of(error, 200)}); correct it, or use another model: templates have no filter "
-            f"`random` here, and no `lipsum`"
+            f"({cause_of(error, 200)}); correct it, or use another model: templates have no "
+            f"filters `random` and `pprint` here, and no `lipsum`"
         ) from error
 
 
