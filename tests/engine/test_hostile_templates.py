@@ -5,6 +5,10 @@ from datetime import datetime
 
 import pytest
 import tiny_models
+from jinja2.defaults import DEFAULT_FILTERS, DEFAULT_NAMESPACE
+from jinja2.runtime import BlockReference, LoopContext, Macro
+from jinja2.utils import Cycler, Joiner, Namespace
+from transformers.utils import chat_template_utils
 
 from headsweep.benchmarks.prompts import check_prompts, check_reading, prompt_text
 from headsweep.config import Decoding
@@ -48,9 +52,17 @@ def test_a_template_sees_no_clock(template, model):
         "{{ [1, 2, 3] | random }}",
         "{{ [[1, 2, 3]] | map('ran' ~ 'dom') | list }}",
         "{{ lipsum() }}",
+        "{{ [[(1, 'a'), ('a', 1)]] | map('pprint') | list }}",
+        "{{ {'a': 1, 'b': 2}.keys() - [] }}",
         "{{ strftime_now }}",
         "{{ joiner() }}",
         "{{ ''.join }}",
+        "{{ (strftime_now | string)[-6:-2] }}",
+        "{{ '%.20s' % raise_exception }}",
+        "{{ ('a'.upper ~ '')[:9] }}",
+        "{{ '{0.title!s:.20}'.format('a') }}",
+        "{{ [{1: cycler('a')}] | join | last }}",
+        "{{ dict | replace(' at 0x', '') }}",
         "{{ 1 / 0 }}",
         "{{ range(10 ** 9) }}",
         "{% if x %}",
@@ -93,6 +105,47 @@ def test_what_is_computed_within_limits_comes_back_and_errors_keep_their_kind():
     with pytest.raises(ModelError, match=r"^it takes more than 0 s; use another model$"):
         within_limits(lambda: time.sleep(60), "it", 0.1)  # wall time, ten times as much
     assert time.monotonic() - begun < 30
+
+
+VALUES = {
+    "'a'": "a",
+    "[1]": [1],
+    "{'a': 1}": {"a": 1},
+    "(1,)": (1,),
+    "1": 1,
+    "1.5": 1.5,
+    "range(2)": range(2),
+    "namespace(a=1)": Namespace(a=1),
+    "cycler(1)": Cycler(1),
+    "joiner()": Joiner(),
+    "m": Macro,
+    "self.b": BlockReference,
+    "loop": LoopContext,
+}
+"""What a template can make or get, as it writes it, and something that has its attributes."""
+
+
+def test_nothing_that_a_template_gets_has_an_address():
+    """Each global, each attribute of each value, what its call returns, and what filters make."""
+    environment = chat_template_utils._compile_jinja_template("").environment
+    gets = [*DEFAULT_NAMESPACE, *environment.globals, *VALUES]
+    for written, value in VALUES.items():
+        for name in dir(value):
+            if not name.startswith("_"):  # the sandbox keeps these
+                gets += [f"{written}[{name!r}]", f"({written}).{name}"]
+    gets += [f"{get}()" for get in gets]
+    gets += [f"{written} | {name}" for written in ("'a'", "[1]") for name in DEFAULT_FILTERS]
+    before = "{% macro m() %}m{% endmacro %}{% block b %}{% endblock %}"
+    refused, texts = [], []
+    for get in gets:
+        template = f"{before}{{% for one in [1] %}}{{{{ ({get}) | string }}}}{{% endfor %}}"
+        try:
+            texts.append(environment.from_string(template).render())
+        except Exception as error:
+            refused.append(str(error))
+    assert [text for text in texts if " at 0x" in text] == []
+    counts = sum("writes an object" in reason for reason in refused), len(texts)
+    assert min(counts) > 100, counts
 
 
 def fail(error):

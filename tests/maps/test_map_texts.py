@@ -2,9 +2,11 @@
 
 import pandas as pd
 import pytest
+import tiny_models
 from test_map_run import mapping
 
-from headsweep.errors import TableError
+from headsweep.benchmarks import prompts
+from headsweep.errors import ModelError, TableError
 from headsweep.experiments.maps import known_texts
 from headsweep.experiments.maps.known_texts import choose_texts, read_texts, write_texts
 from headsweep.files.record import read_record
@@ -15,6 +17,7 @@ from headsweep.models.source import BUILTIN
 from headsweep.store.layout import Store
 from headsweep.store.map_scores import texts_key
 
+FOLDER = BUILTIN["builtin:reasoner"]
 SAMPLES = {
     # Of each question: right?, how it ended, token ids; by decoding.
     "T0.6": {
@@ -65,17 +68,12 @@ def config(tmp_path, monkeypatch):
     return config
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer(BUILTIN["builtin:reasoner"])
-
-
-def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(config, tokenizer):
+def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(config):
     # The store alone is read: scores, which it shares, must not depend on a run's files.
-    chosen = choose_texts(Store(config), "known", tokenizer)
+    chosen = choose_texts(Store(config), "known", FOLDER)
     found = {(text.question_id, text.kind): text.tokens for text in chosen.texts}
     solution = found.pop(("both", "solution"))
-    assert tokenizer.decode(solution) == "So 3 plus 4 is 7."
+    assert load_tokenizer(FOLDER).decode(solution) == "So 3 plus 4 is 7."
     # `late` is the fifth of four questions; `right` has no wrong sample, `empty` an empty one.
     assert found == {
         ("both", "right"): (5, 6),
@@ -87,42 +85,50 @@ def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(conf
     assert len({text.prompt for text in chosen.texts}) == 1
 
 
-def test_a_solution_that_the_model_has_no_positions_for_is_left_out(config, tokenizer, caplog):
-    texts = choose_texts(Store(config), "known", tokenizer).texts
+def test_a_solution_that_the_model_has_no_positions_for_is_left_out(config, caplog):
+    texts = choose_texts(Store(config), "known", FOLDER).texts
     (solution,) = [text for text in texts if text.kind == "solution"]
     whole = len(solution.prompt) + len(solution.tokens)
-    assert choose_texts(Store(config), "known", tokenizer, whole).counts["solutions"] == 1
+    assert choose_texts(Store(config), "known", FOLDER, whole).counts["solutions"] == 1
     assert "left out" not in caplog.text
-    fewer = choose_texts(Store(config), "known", tokenizer, whole - 1)
+    fewer = choose_texts(Store(config), "known", FOLDER, whole - 1)
     assert fewer.counts == {"questions": 4, "pairs": 2, "solutions": 0}
     said = f"left out: 1 reference solution; reasoner reads at most {whole - 1} tokens"
     assert said in caplog.text
 
 
-def test_a_pair_that_the_model_has_no_positions_for_is_left_out(config, tokenizer, caplog):
+def test_a_pair_that_the_model_has_no_positions_for_is_left_out(config, caplog):
     """Its prompt may have been shorter where it was sampled."""
-    texts = choose_texts(Store(config), "known", tokenizer).texts
+    texts = choose_texts(Store(config), "known", FOLDER).texts
     longest = max(text.length for text in texts if text.question_id == "cut")
-    assert choose_texts(Store(config), "known", tokenizer, longest).counts["pairs"] == 2
+    assert choose_texts(Store(config), "known", FOLDER, longest).counts["pairs"] == 2
     with pytest.raises(TableError, match=r"^maps\.known: 1 of 4 questions have a right and"):
-        choose_texts(Store(config), "known", tokenizer, longest - 1)
+        choose_texts(Store(config), "known", FOLDER, longest - 1)
     assert "left out: 1 reference solution and 1 sample pair; reasoner reads at" in caplog.text
 
 
-def test_texts_are_read_as_they_were_chosen(config, tokenizer, monkeypatch):
-    monkeypatch.setattr(Store, "model_folder", lambda *_: BUILTIN["builtin:reasoner"])
+def test_texts_are_read_as_they_were_chosen(config, monkeypatch):
+    monkeypatch.setattr(Store, "model_folder", lambda *_: FOLDER)
     texts = texts_key(config, "known")
     write_texts(Store(config), texts)
-    expected = choose_texts(Store(config), "known", tokenizer).texts
+    expected = choose_texts(Store(config), "known", FOLDER).texts
     assert read_texts(texts) == expected and len(expected) == 5
     record = read_record(Store(config).path(TEXTS, texts=texts))
     assert (record["questions"], record["pairs"], record["solutions"]) == (4, 2, 1)
 
 
-def test_a_map_without_texts_is_refused(config, tokenizer):
+def test_a_map_without_texts_is_refused(config):
     known = config.maps["known"].model_copy(update={"sampling": ()})
     bare = config.model_copy(update={"maps": {"known": known}})
     file = Store(bare).path(QUESTIONS, questions="math_train")
     write_table(file, pd.read_parquet(file).assign(solution=None), QUESTIONS)
     with pytest.raises(TableError, match=r"^maps\.known: 0 of 4 questions have a right and"):
-        choose_texts(Store(bare), "known", tokenizer)
+        choose_texts(Store(bare), "known", FOLDER)
+
+
+def test_a_template_that_never_ends_is_ended(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(prompts, "_SECONDS", 1.0)
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    folder = tiny_models.save_qwen2(tmp_path / "model", chat_template=loop)
+    with pytest.raises(ModelError, match=r"^the chat template in .* takes more than 1 s; use"):
+        choose_texts(Store(config), "known", folder)

@@ -43,7 +43,7 @@ def test_frequencies_of_a_file_are_read_back(rope, tmp_path):
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_file_whose_split_is_read_gives_the_same_tokens_and_is_exported_again(split, tmp_path):
-    """If a file has to give other tokens, answers of before are not to be found: `keys.VERSION`."""
+    """If a file has to give other tokens, answers of before are not to be found: `gguf.READING`."""
     folder = save(tmp_path / "whole", "Llama")
     save_bpe(folder, split)
     file = export_gguf(folder, tmp_path / "made.gguf", kind="f32").file

@@ -9,6 +9,7 @@ from example_config import STUDIES, VALUES, changed
 from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.files.tables import ACCURACY, ANSWERS, GRADED
+from headsweep.models import gguf
 from headsweep.models.source import local_folder
 from headsweep.store.batches import Batch, all_arms, arms, batches, find, find_batch, solvers
 from headsweep.store.keys import key, source_key, study_keys
@@ -98,6 +99,26 @@ def test_the_key_of_a_model_of_the_package_follows_its_content():
     assert named != key_of(source="builtin:reasoner", revision="0" * 16)
     with pytest.raises(ConfigError, match=r"'builtin:other' is not in .*; it has builtin:reasoner"):
         local_folder("builtin:other")
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_another"),
+    [
+        ({"source": "owner/name", "gguf_file": "name.gguf"}, True),
+        ({"source": "./name.gguf", "revision": "3" * 64}, True),
+        ({"source": "owner/name"}, False),
+        ({"source": "./name", "revision": "3" * 16}, False),
+    ],
+)
+def test_the_key_of_a_gguf_file_and_no_other_follows_how_it_is_read(
+    origin, is_another, monkeypatch
+):
+    changes = changed(REFERRING, "models/big", {**VALUES["models"]["big"], **origin})
+    before = keys(changes)
+    monkeypatch.setattr(gguf, "READING", gguf.READING + 1)
+    after = keys(changes)
+    differ = {name for name in before if before[name] != after[name]}
+    assert differ == ({"models/big", "embedders/own"} if is_another else set())
 
 
 def test_a_sweep_s_own_rules_have_files_of_their_own():

@@ -16,10 +16,10 @@ r"""From a question to the token ids of its prompt.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -142,18 +142,45 @@ def prompt_lengths(
     """Return how many tokens the prompts of questions have; arguments as of `check_prompts`.
 
     Raises:
+        ModelError, BenchmarkError: see `encode_within_limits`.
+    """
+    questions = [*texts.values()]
+    return [*map(len, encode_within_limits(folder, questions, decoding, grader_name).prompts)]
+
+
+class Encoded(NamedTuple):
+    """The token ids of prompts, and of texts that stand alone, in order."""
+
+    prompts: list[list[int]]
+    texts: list[list[int]]
+
+
+def encode_within_limits(
+    folder: Path,
+    questions: Sequence[str],
+    decoding: Decoding,
+    grader_name: GraderName,
+    texts: Sequence[str] = (),
+) -> Encoded:
+    """Return the token ids of questions' prompts and of other texts, by a stranger's tokenizer.
+
+    Raises:
         ModelError: the model has no tokenizer; its template or tokenizer fails or never ends.
         BenchmarkError: see `encode_prompt`.
     """
 
-    def lengths() -> list[int]:
+    def encode() -> Encoded:
         tokenizer = load_tokenizer(folder)
-        prompts = (encode_prompt(tokenizer, text, decoding, grader_name) for text in texts.values())
-        return [*map(len, prompts)]
+        return Encoded(
+            [[*encode_prompt(tokenizer, each, decoding, grader_name)] for each in questions],
+            [
+                tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+                for text in texts
+            ],
+        )
 
-    seconds = _SECONDS + _SECONDS_EACH * len(texts)
-    counted: list[int] = within_limits(lengths, f"the chat template in {folder}", seconds)
-    return counted
+    seconds = _SECONDS + _SECONDS_EACH * (len(questions) + len(texts))
+    return Encoded(*within_limits(encode, f"the chat template in {folder}", seconds))
 
 
 def check_reading(folder: Path, decodings: Iterable[Decoding]) -> None:
@@ -217,8 +244,8 @@ def _own_prompt(tokenizer: PreTrainedTokenizerBase, question: str, system: str |
     except TemplateError as error:
         raise ModelError(
             f"the chat template of {tokenizer.name_or_path} refuses a question "
-            f"({cause_of(error, 200)}); correct it, or use another model: templates have no filter "
-            f"`random` here, and no `lipsum`"
+            f"({cause_of(error, 200)}); correct it, or use another model: templates have no "
+            f"filters `random` and `pprint` here, and no `lipsum`"
         ) from error
 
 

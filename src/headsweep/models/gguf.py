@@ -21,6 +21,10 @@ from headsweep.models.gguf_header import MAGIC, read_header
 
 SUFFIX = ".gguf"
 
+READING = 1
+"""How files are read; a part of the keys of their models (`headsweep.store.keys`). It is raised
+where a file comes out otherwise than before, so that what answered before is not found again."""
+
 Kind = Literal["f32", "f16", "q8_0", "q4_k_m"]
 """Types of the matrices in a file that is written."""
 

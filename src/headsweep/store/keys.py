@@ -17,17 +17,19 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from headsweep.config import Config, Study
+from headsweep.config import Config, Model, Study
 from headsweep.config.section import Section
 from headsweep.config.solvers import Encoder
+from headsweep.models import gguf
 from headsweep.models.source import local_folder
 
 VERSION = 2
 """Of the store. It is raised where files of before must not be taken for those of today: where the
-same settings give another content, as where a GGUF file is read otherwise, or keys are made
-otherwise."""
+same settings give another content, or keys are made otherwise. Where only a GGUF file is read
+otherwise, `gguf.READING` is raised."""
 
 _SHOWN = {"title", "file", "beside"}  # the content of a file is named by its revision (sha256)
 _SPEED_ONLY = {"device", "batch_size", "billions", "tensor_parallel", "graphs"}
@@ -160,9 +162,15 @@ def _deciding(config: Config, kind: str, name: str, values: _Values) -> dict[str
             section = section.model_copy(update={"partition": partition})
     values_of_section = _without_place(section, values)
     kept = {setting: value for setting, value in values_of_section.items() if setting not in idle}
+    if kind == "models" and _is_gguf(section) and gguf.READING > 1:
+        kept["reading"] = gguf.READING
     for setting, (other, referred) in references.items():
         kept[setting] = _deciding(config, other, referred, values)
     return kept
+
+
+def _is_gguf(model: Model) -> bool:
+    return bool(model.gguf_file) or Path(model.source).suffix == gguf.SUFFIX
 
 
 def _keyed(section: Section) -> dict[str, Any]:

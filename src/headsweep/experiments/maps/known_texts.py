@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-from transformers import PreTrainedTokenizerBase
 
-from headsweep.benchmarks.prompts import encode_prompt
+from headsweep.benchmarks.prompts import encode_within_limits
 from headsweep.errors import TableError
 from headsweep.experiments.maps.outcomes import RIGHT, SOLUTION, WRONG
 from headsweep.experiments.maps.scoring import Text
@@ -23,7 +22,6 @@ from headsweep.files.tables import ANSWERS, QUESTIONS, TEXTS
 from headsweep.grading.matrix import grade_answers
 from headsweep.models.checkpoints import stated_config
 from headsweep.models.geometry import most_tokens
-from headsweep.models.load import load_tokenizer
 from headsweep.statistics.maxima import FEWEST
 from headsweep.store.layout import Store
 from headsweep.store.map_scores import find_map
@@ -60,14 +58,13 @@ def write_texts(store: Store, texts: str) -> None:
 
     Raises:
         ConfigError: the config has no map of this key.
-        ModelError: the model has no tokenizer.
-        TableError, GradingError: see `choose_texts`.
+        ModelError, BenchmarkError, TableError, GradingError: see `choose_texts`.
     """
     stopwatch = Stopwatch()
     name, section = find_map(store.config, texts)
     folder = store.model_folder(section.model)
     limit = most_tokens(stated_config(folder))
-    chosen = choose_texts(store, name, load_tokenizer(folder), limit)
+    chosen = choose_texts(store, name, folder, limit)
     rows = [
         {
             "question_id": text.question_id,
@@ -96,21 +93,20 @@ def read_texts(texts: str) -> list[Text]:
     ]
 
 
-def choose_texts(
-    store: Store, name: str, tokenizer: PreTrainedTokenizerBase, limit: int | None = None
-) -> Chosen:
+def choose_texts(store: Store, name: str, folder: Path, limit: int | None = None) -> Chosen:
     """Return the texts of a map, question by question.
 
     Args:
         store: of a resolved config.
         name: of the map.
-        tokenizer: the model's.
+        folder: the model's.
         limit: most tokens that the model reads, prompt included, if it has a limit. Reference
             solutions beyond it are left out, and pairs: their prompt may have been shorter.
 
     Raises:
         TableError: a table is missing or damaged, or too few questions have texts to score.
         GradingError: no worker can be started.
+        ModelError, BenchmarkError: see `encode_within_limits`.
     """
     config = store.config
     section = config.maps[name]
@@ -121,15 +117,17 @@ def choose_texts(
         pair_of = _pairs(store, name, decoding) | pair_of
     prompt_of = config.decodings[section.decoding]
     grader_name = config.questions[section.questions].grader_name
+    asked = questions["question"].astype(str).tolist()
+    solutions = questions["solution"].fillna("").astype(str).str.strip().tolist()
+    encoded = encode_within_limits(folder, asked, prompt_of, grader_name, solutions)
     texts: list[Text] = []
     used, too_long = Counter[str](), Counter[str]()
-    for row in questions.to_dict("records"):
-        question = str(row["question_id"])
-        prompt = encode_prompt(tokenizer, str(row["question"]), prompt_of, grader_name)
-        solution = _solution(tokenizer, row["solution"])
+    ids = questions["question_id"].astype(str)
+    for question, of_prompt, solution in zip(ids, *encoded, strict=True):
+        prompt = tuple(of_prompt)
         of_question = {
             _PAIR: pair_of.get(question, {}),
-            _SOLUTION: {SOLUTION: solution} if solution else {},
+            _SOLUTION: {SOLUTION: tuple(solution)} if solution else {},
         }
         for what, tokens_of_kind in of_question.items():
             members = [
@@ -150,12 +148,6 @@ def choose_texts(
             f"draw more samples, raise max_new_tokens if most are cut, or take other questions"
         )
     return Chosen(texts, len(questions), used[_PAIR], used[_SOLUTION])
-
-
-def _solution(tokenizer: PreTrainedTokenizerBase, solution: str | None) -> tuple[int, ...]:
-    """Return the tokens of a reference solution; none if there is none."""
-    text = str(solution).strip() if pd.notna(solution) else ""
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else ()
 
 
 def _questions(store: Store, name: str) -> pd.DataFrame:
