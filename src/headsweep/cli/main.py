@@ -320,6 +320,15 @@ class _Formatter(logging.Formatter):
         return visible(super().formatException(ei))
 
 
+class _Terminal(logging.StreamHandler[Any]):
+    """Standard error. What only says that time passes is written over there by the next line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        is_passing = hasattr(record, "is_passing") and self.stream.isatty()
+        self.terminator = "" if is_passing else "\n"
+        super().emit(record)
+
+
 class _LogFile(logging.FileHandler):
     """A new file below results/, which is opened as all of them are."""
 
@@ -339,9 +348,9 @@ def _set_up_logging(log: Path | None) -> None:
     quiet = log is not None and "HEADSWEEP_QUIET" in os.environ
     _LOG.setLevel(logging.DEBUG)
     _LOG.propagate = False
-    terminal = logging.StreamHandler()
+    terminal = _Terminal()
     terminal.setLevel(logging.ERROR if quiet else logging.INFO)
-    clear = "\r\x1b[K" if quiet and sys.stderr.isatty() else ""  # of the run's status line
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a status line
     terminal.setFormatter(_Formatter(f"{clear}headsweep: %(message)s"))
     _LOG.handlers = [terminal]
     if log is not None:
