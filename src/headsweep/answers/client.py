@@ -333,7 +333,6 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
             connection.sendall(request.message())
         for said in _messages(connection):
             heard = True
-            silence.close()
             if "error" in said:
                 raise EngineError(said["error"])
             now = time.monotonic()
@@ -341,6 +340,9 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
                 count = said["complete"]
                 _LOG.debug("%s: %d answers, %.1f s", request.variant, count, now - begun)
                 return True
+            if not (said["seconds"] or said.get("waits")):
+                continue  # the model is loaded, and no answer is begun
+            silence.close()
             if reports.due(now, said):
                 _LOG.info("%s: %s", what, progress(**said))  # of all
     if heard:
