@@ -118,7 +118,7 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
     def running():
         return None if len(waits) == 3 and ends == "nothing at work" else "an engine"
 
-    monkeypatch.setattr(peek_page, "what_runs", running)
+    monkeypatch.setattr(peek_page, "what_works", running)
     monkeypatch.setattr(peek_page.time, "sleep", wait)
     status = cli.main(["peek", config.run, "--page"])
     assert waits == [60, 60, 60]
@@ -132,3 +132,15 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
             ["nothing is at work in this run's folder; to go on give its command again"],
         ),
     }[ends]
+
+
+def test_a_run_that_was_killed_is_not_waited_for(run, monkeypatch, capsys):
+    folder, config = run
+    (folder / "report.html").unlink()
+    lock = Path(".snakemake/locks/0.output.lock")  # Snakemake's, which `kill -9` leaves
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    monkeypatch.setattr(peek_page.time, "sleep", lambda _: pytest.fail("it waits"))
+    assert cli.main(["peek", config.run, "--page"]) == 0
+    said = capsys.readouterr().out
+    assert "to go on give its command again, first with --unlock, as the run was killed" in said

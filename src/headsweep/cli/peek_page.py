@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headsweep.cli.peek import NOTES, TITLES, SweepSoFar, only_unfinished, sweeps_so_far
-from headsweep.cli.store import what_runs
+from headsweep.cli.store import is_locked, what_works
 from headsweep.config import EXPERIMENTS, Config, load
 from headsweep.config.titles import title
 from headsweep.errors import HeadsweepError
@@ -52,14 +52,16 @@ def follow(run: str | None, seconds: float = _SECONDS) -> None:
     if report.exists():
         print(f"the run is finished: {report}")
     else:
-        print("nothing is at work in this run's folder; to go on give its command again")
+        with contextlib.chdir(folder.absolute().parents[1]):
+            first = ", first with --unlock, as the run was killed" if is_locked() else ""
+        print(f"nothing is at work in this run's folder; to go on give its command again{first}")
 
 
 def _is_under_way(folder: Path) -> bool:
     """Return whether something is at work in a run's folder, and the run is not finished."""
     with contextlib.chdir(folder.absolute().parents[1]):
-        running = what_runs()
-    return running is not None and not (folder / Path(paths.REPORT).name).exists()
+        working = what_works()
+    return working is not None and not (folder / Path(paths.REPORT).name).exists()
 
 
 def write(folder: Path) -> Path:
