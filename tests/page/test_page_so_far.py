@@ -15,7 +15,7 @@ from headsweep.files.safe_files import write_json
 from headsweep.files.tables import ANSWERS, CURVES, STUDY_OUTCOMES
 from headsweep.results.exhibits import RunFiles
 from headsweep.store.layout import Store
-from headsweep.variants import Variant
+from headsweep.variants import BASE, Variant
 
 FIRST = next(iter(simulation.whole().compressions))
 ON_TOP = re.compile(r'  <section class="so-far".*?</section>\n', re.DOTALL)
@@ -98,6 +98,17 @@ def test_heads_that_have_answered_stand_on_top_of_a_sweep_that_still_answers(run
         browser.open(page.absolute())
         assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.complaints() == []
+
+
+def test_heads_that_have_no_question_in_common_with_the_base_model_are_no_table(run):
+    folder, config = run
+    store = Store(config)
+    shutil.rmtree(store.path(paths.CONTROLS, sweep="demo", table="heads").parent)
+    names = {"model": "reasoner", "decoding": "greedy", "questions": "math_test"}
+    store.path(ANSWERS, variant=BASE, **names).unlink()
+    top = ON_TOP.search(read_text(peek_page.write(folder)))[0]
+    assert "24 of 24 heads have begun" in top
+    assert "L00H02" not in top
 
 
 @pytest.mark.parametrize("ends", ["a report", "nothing at work", "Ctrl-C"])

@@ -90,10 +90,11 @@ def _on_top(states: Sequence[Sequence[str]], looks: Sequence[SweepSoFar]) -> SoF
     ]
     blocks: list[Block] = [ShownTable(("part", "of", "state"), states, "")]
     for sweep in looks:
-        if not sweep.groups:
+        compared = [group for group in sweep.groups if group.rows]
+        if not compared:
             lead.append(f"{sweep.text}.")
         blocks += [
-            ShownTable(TITLES, group.rows, f"{sweep.text}; {group.said}") for group in sweep.groups
+            ShownTable(TITLES, group.rows, f"{sweep.text}; {group.said}") for group in compared
         ]
     if looks:
         lead.append(NOTES)
