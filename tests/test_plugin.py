@@ -323,20 +323,22 @@ def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds,
     pace.said(1, progress(told), seconds)  # as the status line does
 
 
-def test_a_job_says_nothing_twice_within_the_doubled_time():
-    reports = Reports(0.0)
+def test_a_job_that_waits_says_nothing_twice_within_the_doubled_time():
+    reports, waits = Reports(0.0), {"waits": "other answers"}
     counts = {0: 0, 95: 7, 97: 8, 140: 8}  # answers, from each second on
 
     def told(until):
         done = 0
         for second in range(until):
             done = counts.get(second, done)
-            if reports.due(float(second), {"done": done, "seconds": second}):
+            if reports.due(float(second), {"done": done, "seconds": second, **waits}):
                 yield second, done
 
     stands = [(5, 0), (15, 0), (35, 0), (75, 0)]
     assert [*told(151)] == [*stands, (95, 7), (100, 8), (110, 8), (130, 8)]
     assert reports.due(151.0, {"done": 8, "waits": "another engine"})
+    reports, waits = Reports(0.0), {}
+    assert [*told(31)] == [(second, 0) for second in range(5, 31, 5)]
 
 
 CORES = 2

@@ -28,7 +28,7 @@ from headsweep.answers.progress import Reports, progress
 from headsweep.errors import EngineError
 from headsweep.files import paths
 from headsweep.files.plain_files import open_to_write, read_plain
-from headsweep.telling import told
+from headsweep.telling import PASSING, told
 from headsweep.words import doing
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
                 continue  # the model is loaded, and no answer is begun
             silence.close()
             if reports.due(now, said):
-                _LOG.info("%s: %s", what, progress(**said))  # of all
+                _LOG.info("%s: %s", what, progress(**said), extra=PASSING)  # of all
     if heard:
         raise EngineError(
             f"the engine has died, perhaps for lack of memory; {request.last_words} may say why; "

@@ -14,7 +14,7 @@ decoded together, and the longest takes as long as it takes."""
 
 
 class Reports:
-    """When a job tells of its progress: at news, and at what stands still ever more seldom."""
+    """When a job tells of its progress: while it is worked at, and ever more seldom if it waits."""
 
     def __init__(self, now: float) -> None:
         self._last = now
@@ -24,7 +24,7 @@ class Reports:
     def due(self, now: float, said: Mapping[str, Any]) -> bool:
         """Tell whether to report what the engine said, now; both in seconds of some clock."""
         state = {name: value for name, value in said.items() if name != "seconds"}
-        if state != self._state:
+        if state != self._state or not said.get("waits"):
             if now - self._last < _SECONDS_BETWEEN_REPORTS:
                 return False
             self._state = state

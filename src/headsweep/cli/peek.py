@@ -187,7 +187,7 @@ class SweepSoFar(NamedTuple):
 def _sweep(config: Config, name: str) -> SweepSoFar:
     """Return what is known of a sweep so far."""
     work = _work(config, name)
-    title = f"sweep {name}: {work.model}, {work.decoding}, {work.questions}"
+    title = f"sweep {name}: {work.told}"
     file = Path(QUESTIONS.path.format(**work.keys))
     if not file.exists():
         return SweepSoFar(name, f"{title}: its questions are not drawn yet", [])

@@ -22,6 +22,7 @@ from headsweep.page.blocks import Block, ShownTable
 from headsweep.page.report import SoFar, write_so_far
 from headsweep.results.exhibits import EXHIBITS, RunFiles
 from headsweep.results.run import CONFIG, find
+from headsweep.text import counted
 
 _SECONDS = 60.0
 _FINISHED = "finished"
@@ -85,8 +86,8 @@ def _on_top(states: Sequence[Sequence[str]], looks: Sequence[SweepSoFar]) -> SoF
     finished = sum(state == _FINISHED for _, _, state in states)
     now = time.strftime("%H:%M on %Y-%m-%d")
     lead = [
-        f"This run is not finished: of its {len(states)} parts {finished} were at {now}. From the "
-        "verdicts on, the page is about these alone."
+        f"This run is not finished: at {now} {finished} of {counted(len(states), 'part')} had "
+        "ended. From the verdicts on, the page is about these alone."
     ]
     blocks: list[Block] = [ShownTable(("part", "of", "state"), states, "")]
     for sweep in looks:
