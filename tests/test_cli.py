@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.proof import __main__ as proof
-from headsweep import arguments
+from headsweep import arguments, telling
 from headsweep.arguments import with_negative_lists
 from headsweep.cli import commands
 from headsweep.cli import main as cli
@@ -204,6 +204,14 @@ def test_a_mistake_is_answered_in_a_line(words, tmp_path, monkeypatch, capsys):
     assert re.search(".*".join(parts), line)
     assert out == ""
     assert {*tmp_path.rglob("*")} == before
+
+
+def test_a_command_that_takes_long_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(telling, "_PAUSE", 0.001)
+    (tmp_path / "a.csv").write_text("answer,gold\n3,3\n")
+    assert main(["grade", "a.csv", "--final"]) == 0
+    assert re.search(r"^headsweep: grade: 0 s so far$", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_lists_of_negative_numbers_are_no_options():

@@ -140,7 +140,10 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
         "a report": (0, [f"the run is finished: {folder}/report.html"]),
         "nothing at work": (
             0,
-            ["nothing is at work in this run's folder; to go on give its command again"],
+            [
+                f"all tables are there; for figures and the report: headsweep run "
+                f"{folder}/config.json --directory {Path.cwd()}"
+            ],
         ),
     }[ends]
 
@@ -148,6 +151,7 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
 def test_a_run_that_was_killed_is_not_waited_for(run, monkeypatch, capsys):
     folder, config = run
     (folder / "report.html").unlink()
+    Store(config).path(paths.CLAIMS).unlink()
     lock = Path(".snakemake/locks/0.output.lock")  # Snakemake's, which `kill -9` leaves
     lock.parent.mkdir(parents=True)
     lock.touch()

@@ -7,6 +7,7 @@ that `headsweep peek` takes, and nothing is written but the page, so a run may b
 
 import contextlib
 import logging
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from headsweep.page.blocks import Block, ShownTable
 from headsweep.page.report import SoFar, write_so_far
 from headsweep.results.exhibits import EXHIBITS, RunFiles
 from headsweep.results.run import CONFIG, find
+from headsweep.telling import told
 from headsweep.text import counted
 
 _SECONDS = 60.0
@@ -41,7 +43,8 @@ def follow(run: str | None, seconds: float = _SECONDS) -> None:
         HeadsweepError: there is no such run, or the first page cannot be made.
     """
     folder = find(run) if run is not None else only_unfinished()
-    page = write(folder)
+    with told("making the page"):
+        page = write(folder)
     print(f"page so far: {page}; made again every {seconds:.0f} s, Ctrl-C ends that", flush=True)
     while _is_under_way(folder):
         time.sleep(seconds)
@@ -49,13 +52,22 @@ def follow(run: str | None, seconds: float = _SECONDS) -> None:
             write(folder)
         except HeadsweepError as error:  # a table may go while its job runs again
             _LOG.warning("the page stays as it was: %s", error)
+    print(_ended(folder))
+
+
+def _ended(folder: Path) -> str:
+    """Say how far a run is at which nothing works any more, and how it goes on."""
     report = folder / Path(paths.REPORT).name
     if report.exists():
-        print(f"the run is finished: {report}")
-    else:
-        with contextlib.chdir(folder.absolute().parents[1]):
-            first = ", first with --unlock, as the run was killed" if is_locked() else ""
-        print(f"nothing is at work in this run's folder; to go on give its command again{first}")
+        return f"the run is finished: {report}"
+    root = folder.absolute().parents[1]
+    with contextlib.chdir(root):
+        _, states = finished_part(load(Path(paths.RESULTS, folder.name, CONFIG)))
+        first = ", first with --unlock, as the run was killed" if is_locked() else ""
+    if all(state == _FINISHED for _, _, state in states):
+        again = shlex.join(["headsweep", "run", str(folder / CONFIG), "--directory", str(root)])
+        return f"all tables are there; for figures and the report: {again}"
+    return f"nothing is at work in this run's folder; to go on give its command again{first}"
 
 
 def _is_under_way(folder: Path) -> bool:
