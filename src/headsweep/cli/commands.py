@@ -161,7 +161,8 @@ def peek(run: str | None = None, *, page: bool = False) -> None:
         page: write the report's page so far, and again every minute until the run has ended
     """
     if page:
-        from headsweep.cli.peek_page import follow
+        with told("beginning"):
+            from headsweep.cli.peek_page import follow  # slow to import
 
         follow(run)
         return
