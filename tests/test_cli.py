@@ -5,11 +5,12 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from benchmarks.proof import __main__ as proof
-from headsweep import arguments
+from headsweep import arguments, telling
 from headsweep.arguments import with_negative_lists
 from headsweep.cli import commands
 from headsweep.cli import main as cli
@@ -63,45 +64,154 @@ def test_help_has_examples_that_are_understood_and_is_80_columns_wide(name, colu
         assert cli.parser().parse_args(words)
 
 
+ASK = "sweep --model builtin:reasoner --benchmark"
+MAP = "map --model builtin:reasoner --benchmark"
+TRY = "try builtin:reasoner"
+CUT = "prune builtin:reasoner --out new"
+KEYS = "unknown key 'modles' (did you mean 'models'?); allowed here: "
+NO_CONFIG = "nine.yaml cannot be read: No such file or directory; name another, or"
+NO_RUN = "'nine' is not a run: neither it nor results/nine is a folder with a config.json"
+NO_MODEL = "./nine is not a folder; name a model folder or a hub id"
+NO_COLUMN = "has no 'question', only q, answer; .* with options as --question-column"
+
 MISTAKES = {
     "swep": "'swep' is no COMMAND (did you mean 'sweep'?); choose try, check, plan,",
     "--verbose": "'--verbose' is no option (did you mean '--version'?)",
+    "try": "the following arguments are required: MODEL, BENCHMARK; `headsweep try --help`",
+    "try ./nine good.csv": NO_MODEL,
+    "try good.csv builtin:reasoner": "benchmark 'builtin:reasoner' is not known; choose math500,",
+    f"{TRY} nine.csv": "nine.csv is missing; put it there",
+    f"{TRY} own.csv": NO_COLUMN,
+    f"{TRY} good.xlsx": "files end in .csv or .jsonl, or in one of them with .gz",
+    f"{TRY} good.csv --layers 6": "--layers 6: the model has 6 layers; choose from 0 to 5",
+    "check": "no config is named; give one",
+    "check nine.yaml": NO_CONFIG,
+    "check mine.yaml": KEYS,
+    "check good.csv": "config file good.csv holds no keys; name another, or begin with one of",
+    "check a.yaml --heer": "'--heer' is no option (did you mean '--here'?)",
+    "plan": "no config is named; give one",
+    "plan nine.yaml": NO_CONFIG,
+    "plan mine.yaml": KEYS,
+    "plan folder": "config file folder cannot be read: Is a directory; name another",
+    "plan a.yaml --cores 2": "plan: '--cores' is no option",
+    "pilot": "pilot: the following arguments are required: CONFIG; `headsweep pilot --help`",
+    "pilot nine.yaml": NO_CONFIG,
+    "pilot mine.yaml": KEYS,
+    "pilot mine.yaml other.yaml": "'other.yaml' is not expected there; `headsweep pilot --help`",
+    "pilot mine.yaml --cores x": "argument --cores: 'x' is not a positive whole number; `headsw",
+    "run": "run: the following arguments are required: CONFIG",
+    "run nine.yaml": NO_CONFIG,
+    "run -n mine.yaml": "run: '-n' is not expected there",
+    "run --cores 0 mine.yaml": "argument --cores: '0' is not a positive whole number",
+    "run mine.yaml": f"mine.yaml: {KEYS}",
+    "run mine.yaml --config modles=0 --blurb": "unrecognized arguments: --blurb; `snakemake --help",
+    "run mine.yaml --configfile o": "--configfile: `headsweep run CONFIG` runs its own workflow",
+    "map builtin:reasoner good.csv": "the following arguments are required: --model, --benchmark",
+    "map --model ./nine --benchmark good.csv": NO_MODEL,
+    f"{MAP} good.csv --temperature 0": "draws the same answer each time, .*; give one above 0",
+    f"{MAP} good.csv --samples 1": "no question a right and a wrong answer; give 2 or more",
+    f"{MAP} good.csv --layers 0,9": "layers: [0, 9]; model has 6 layers; choose from 0 to 5",
     "sweep": "sweep: the following arguments are required: --model, --benchmark, --layers",
     "sweep --modle m --benchmark b": "'--modle' is no option (did you mean '--model'?)",
     "sweep --model m --benchmark": "argument --benchmark: expected one argument",
-    "sweep --model m --benchmark b --layers x": "'x' is neither numbers, as in 5,15, nor all",
-    "sweep --model m --benchmark b --layers 1 --grader mth": (
+    "sweep --model ./nine --benchmark good.csv --layers 1": NO_MODEL,
+    f"{ASK} b --layers x": "'x' is neither numbers, as in 5,15, nor all",
+    f"{ASK} good.csv --layers 99": "layers: [99]; model has 6 layers; choose from 0 to 5",
+    f"{ASK} good.csv --layers 1 --heads 9": "heads: [9]; model has 4 heads; choose from 0 to 3",
+    f"{ASK} good.csv --layers 1 --examples 0": "--examples stand in a prompt of your own: give",
+    f"{ASK} b --layers 1 --grader mth": (
         "--grader 'mth' is not allowed (did you mean 'math'?); choose math, numeric, choice, exact"
     ),
-    "check": "no config is named; give one",
-    "check nine.yaml": "nine.yaml cannot be read: No such file or directory; name another, or",
-    "check a.yaml --heer": "'--heer' is no option (did you mean '--here'?)",
-    "plan a.yaml --cores 2": "plan: '--cores' is no option",
+    "peek": "; name the folder of one, or the --out of a sweep",
+    "peek nine": f"{NO_RUN}, .*; there is none in .*: name its folder",
+    "peek --pages": "'--pages' is no option (did you mean '--page'?); `headsweep peek --help`",
+    "peek --page": "; name the folder of one, or the --out of a sweep",
     "peek one other": "peek: 'other' is not expected there",
-    "engine halt": "'halt' is no action; choose status, stop",
-    "compare": "0 systems named; compare takes two or more",
+    "solve 'What is 1 + 1?'": "the following arguments are required: --run; `headsweep solve",
+    "solve 'What is 1 + 1?' --run nine": NO_RUN,
+    "solve '' --run nine": "the question is empty; give its text",
+    "solve --file nine.txt --run nine": "nine.txt cannot be read .*; give UTF-8 text",
+    "solve 'Why?' --file good.csv --run nine": "a question and --file are given; give one",
+    "prune builtin:reasoner": "the following arguments are required: --out; `headsweep prune",
+    CUT: "one of the arguments --heads --ratio is required; `headsweep prune --help`",
+    f"{CUT} --ratio 25": "ratio 25.0 is not between 0 and 1; a quarter of all heads is 0.25",
+    f"{CUT} --heads 5,3": "variant '5' is not known; write .* layer and head as in 'L05H03'",
+    f"{CUT} --ratio 0.2 --recover": "--recover trains on texts; name their file: --text FILE",
+    "prune ./nine --out new --ratio 0.2": NO_MODEL,
+    "export-gguf": "the following arguments are required: MODEL; `headsweep export-gguf --help`",
+    "export-gguf ./nine": NO_MODEL,
+    "export-gguf folder": "folder/config.json is missing; fetch it again, or name a folder",
+    "export-gguf m --gguf-type q3": "choose f32, f16, q8_0, q4_k_m; `headsweep export-gguf --help`",
+    "export-gguf m n": "'n' is not expected there; `headsweep export-gguf --help`",
+    "grade nine.csv": "nine.csv cannot be read .*; give another file",
+    "grade good.csv": "has no column 'gold', only question, answer; name it with --gold-column",
+    "grade good.xlsx": "good.xlsx is of no kind that is read; give a file that ends in .csv,",
+    "grade good.csv --grader mth": "is not allowed (did you mean 'math'?); choose math, numeric,",
+    "grade good.csv --out folder": "--out folder",
+    "compare": "0 systems named; name two or more to compare",
+    "compare nine ten": NO_RUN,
+    "compare nine.csv ten.csv": "nine.csv cannot be read .*; give another file",
+    "compare good.csv good.csv": "names something twice; name each once",
+    "compare folder good.csv": "run lm_eval with --log_samples, or give a file",
+    "luck -k 3": "the following arguments are required: -n/--n, --base; `headsweep luck --help`",
     "luck -k 3 -n x --base 1": "'x' is not a positive whole number",
-    "run": "run: the following arguments are required: CONFIG",
-    "run nine.yaml": "nine.yaml cannot be read: No such file or directory; name another, or",
-    "run -n mine.yaml": "run: '-n' is not expected there",
-    "run --cores 0 mine.yaml": "argument --cores: '0' is not a positive whole number",
-    "run mine.yaml": "mine.yaml: unknown key 'modles' (did you mean 'models'?); allowed here: ",
-    "run mine.yaml --config modles=0 --blurb": "unrecognized arguments: --blurb; `snakemake --help",
-    "run mine.yaml --configfile o": "--configfile: `headsweep run CONFIG` runs its own workflow",
+    "luck -k 3 -n 9 --base 68": "--base 68 is no share; give one from 0 to 1, as in 0.68",
+    "luck -k 3 -n 9 --base 0.6 --best 74": "--best 74 is no share; give one from 0 to 1",
+    "luck -k 3 -n 9 --base 0.6 --changed 1": "--changed 1 is not from 0 to .*; give a share",
+    "export": "the following arguments are required: RUN, FOLDER; `headsweep export --help`",
+    "export nine": "the following arguments are required: FOLDER; `headsweep export --help`",
+    "export nine new": NO_RUN,
+    "export folder new": "'folder' is not a run: .*: name its folder",
+    "export nine new --zip": "'--zip' is no option; `headsweep export --help` shows how",
+    "store": "no results/store is in .*; change to the folder where a run was started",
+    "store nine.yaml": "no results/store is in .*; change to the folder where a run was started",
+    "store --prune": "no results/store is in .*; change to the folder where a run was started",
+    "store --prune --empty-trash": "--prune and --empty-trash are given; give one of them",
+    "store --purge": "'--purge' is no option (did you mean '--prune'?); `headsweep store --help`",
+    "engine": "the following arguments are required: action; `headsweep engine --help`",
+    "engine halt": "'halt' is no action; choose status, stop",
+    "engine start": "'start' is no action (did you mean 'status'?); choose status, stop",
+    "engine stop now": "'now' is not expected there; `headsweep engine --help` shows how",
+    "engine stop --force": "'--force' is no option; `headsweep engine --help` shows how",
+    "doctor me": "'me' is not expected there; `headsweep doctor --help` shows how",
+    "doctor --json": "'--json' is no option; `headsweep doctor --help` shows how",
+    "doctor --out a": "'--out' is no option; `headsweep doctor --help` shows how",
+    "doctor -v": "'-v' is not expected there; `headsweep doctor --help` shows how",
+    "doctor config.yaml": "'config.yaml' is not expected there; `headsweep doctor --help`",
 }
+"""Command lines, and what of the line that answers them; ``.*`` stands for any words."""
+
+
+def test_typical_mistakes_of_every_command_are_known():
+    counts = Counter(words.partition(" ")[0] for words in MISTAKES)
+    assert [name for name in PEOPLES.split() if counts[name] < 5] == []
 
 
 @pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_answered_in_a_line(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("run: mine\nmodles: {}\n")
-    assert main(words.split()) == 2
+    (tmp_path / "good.csv").write_text("question,answer\nWhat is 1 + 2?,3\nWhat is 2 + 2?,4\n")
+    (tmp_path / "own.csv").write_text("q,answer\nWhat is 1 + 2?,3\n")
+    (tmp_path / "good.xlsx").touch()
+    (tmp_path / "folder").mkdir()
+    before = {*tmp_path.rglob("*")}
+    assert main(shlex.split(words)) == 2
     out, err = capsys.readouterr()
     (line,) = err.splitlines()
     assert line.startswith("headsweep: error: ")
-    assert MISTAKES[words] in line
+    parts = map(re.escape, MISTAKES[words].split(".*"))
+    assert re.search(".*".join(parts), line)
     assert out == ""
-    assert len(list(tmp_path.iterdir())) == 1
+    assert {*tmp_path.rglob("*")} == before
+
+
+def test_a_command_that_takes_long_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(telling, "_PAUSE", 0.001)
+    (tmp_path / "a.csv").write_text("answer,gold\n3,3\n")
+    assert main(["grade", "a.csv", "--final"]) == 0
+    assert re.search(r"^headsweep: grade: 0 s so far$", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_lists_of_negative_numbers_are_no_options():

@@ -121,7 +121,7 @@ def custom(**keys):
         (*frontier(scales={"head": [50]}), r"scales: 'head' has none; scaled, weights have"),
         (*frontier(scales={"scaled": [50, 100]}), r"scales: scaled of 100 changes nothing"),
         (*frontier(train="test"), r"train and test are both 'test'; test on questions that nothin"),
-        (*frontier(layers=[3, 28]), r"layers: \[3, 28\]; big has 28 layers, numbered 0 to 27"),
+        (*frontier(layers=[3, 28]), r"layers: \[3, 28\]; big has 28 layers; choose from 0 to 27"),
         (*frontier(max_n=9), r"max_n = 9 exceeds members = 8"),
         (*frontier(members=17), r"decoding 'T0.6' has 16 samples, fewer than members = 17"),
         (*frontier(decoding="T0.6"), r"decoding: 'T0.6' samples; pruned heads"),

@@ -285,7 +285,6 @@ def test_a_job_is_told_in_words():
 @pytest.mark.parametrize(
     ("done", "total", "seconds", "heard", "said"),
     [
-        (0, 9200, 0.0, {}, "loading the model"),
         (0, 9200, 4.0, {}, "writing the first of 9200 answers, 4 s so far"),
         (0, 66, 53.4, {"tokens": 421}, "writing the first of 66 answers, 421 tokens, 53 s so far"),
         (2, 9200, 53.0, {}, "2 of 9200 answers after 53 s"),
@@ -297,16 +296,23 @@ def test_a_job_is_told_in_words():
         (89, 120, 89.0, {}, "89 of 120 answers, 1.0/s, 31 s left"),
         (90, 120, 90.0, {}, "90 of 120 answers, 1.0/s, the longest are left"),
         (0, 71, 0.0, {"waits": "the GPU"}, "waiting for the GPU"),
-        # Ten are written together: 6 of them have 40 tokens each after 9 s, and 80 at most.
+        # Six are written together, with 40 tokens each after 20 s and 60 at most. Once one has
+        # ended, others may have begun since.
         (
-            4,
-            10,
+            0,
+            6,
             20.0,
             {"tokens": 240, "limit": 60},
-            "4 of 10 answers after 20 s, at most 10 s left",
+            "writing the first of 6 answers, 240 tokens, 20 s so far, at most 10 s left",
         ),
-        (4, 11, 20.0, {"tokens": 240, "limit": 60}, "4 of 11 answers after 20 s"),
-        (4, 10, 20.0, {"tokens": 60, "limit": 60}, "4 of 10 answers after 20 s"),
+        (
+            0,
+            6,
+            20.0,
+            {"tokens": 95, "limit": 60},
+            "writing the first of 6 answers, 95 tokens, 20 s so far",
+        ),
+        (4, 10, 20.0, {"tokens": 240, "limit": 60}, "4 of 10 answers after 20 s"),
     ],
 )
 def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds, heard, said):
@@ -317,20 +323,22 @@ def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds,
     pace.said(1, progress(told), seconds)  # as the status line does
 
 
-def test_a_job_says_nothing_twice_within_the_doubled_time():
-    reports = Reports(0.0)
+def test_a_job_that_waits_says_nothing_twice_within_the_doubled_time():
+    reports, waits = Reports(0.0), {"waits": "other answers"}
     counts = {0: 0, 95: 7, 97: 8, 140: 8}  # answers, from each second on
 
     def told(until):
         done = 0
         for second in range(until):
             done = counts.get(second, done)
-            if reports.due(float(second), {"done": done, "seconds": second}):
+            if reports.due(float(second), {"done": done, "seconds": second, **waits}):
                 yield second, done
 
     stands = [(5, 0), (15, 0), (35, 0), (75, 0)]
     assert [*told(151)] == [*stands, (95, 7), (100, 8), (110, 8), (130, 8)]
     assert reports.due(151.0, {"done": 8, "waits": "another engine"})
+    reports, waits = Reports(0.0), {}
+    assert [*told(31)] == [(second, 0) for second in range(5, 31, 5)]
 
 
 CORES = 2

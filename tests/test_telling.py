@@ -1,11 +1,14 @@
 """What takes long says what it does; what is soon done says nothing."""
 
+import io
 import logging
+import sys
 import time
 
 import pytest
 
 from headsweep import telling
+from headsweep.cli import main as cli
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def waits_for(count, lines):
 
 
 def test_a_step_says_how_long_it_takes_so_far_and_at_last(said, monkeypatch):
-    monkeypatch.setattr(telling, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(telling, "_PAUSE", 0.01)
     with telling.told("counting"):
         waits_for(3, said)
     assert [line.rpartition(":")[0] for line in said[:3]] == ["counting"] * 3
@@ -41,8 +44,29 @@ def test_a_short_step_says_nothing(said):
 
 
 def test_a_step_that_fails_is_not_said_to_be_done(said, monkeypatch):
-    monkeypatch.setattr(telling, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(telling, "_PAUSE", 0.01)
     with pytest.raises(KeyboardInterrupt), telling.told("counting"):
         waits_for(1, said)
         raise KeyboardInterrupt
     assert all("so far" in line for line in said)
+
+
+class Screen(io.StringIO):
+    """A terminal, or a file."""
+
+    def __init__(self, is_terminal):
+        super().__init__()
+        self.isatty = lambda: is_terminal
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_shows_of_what_passes_only_the_last(is_terminal, monkeypatch):
+    monkeypatch.setattr(cli, "_LOG", logging.Logger("terminal"))
+    monkeypatch.setattr(sys, "stderr", screen := Screen(is_terminal))
+    cli._set_up_logging(None)
+    for seconds in (4, 8):
+        cli._LOG.info("counting: %d s so far", seconds, extra=telling.PASSING)
+    cli._LOG.info("counting: done after 9 s")
+    lines = ["counting: 4 s so far", "counting: 8 s so far", "counting: done after 9 s"]
+    ends, clear = ("", "\r\x1b[K") if is_terminal else ("\n", "")
+    assert screen.getvalue() == ends.join(f"{clear}headsweep: {line}" for line in lines) + "\n"

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 
 _LOG = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 4.0, 30.0
-"""Seconds after which a step says what it does; then again after twice as many, or 30."""
+PASSING = {"is_passing": True}
+"""Marks, as a record's `extra`, what a terminal shows until the next line."""
+
+_PAUSE = 4.0
+"""Seconds after which a step says what it does, again and again."""
 
 
 @contextlib.contextmanager
@@ -23,12 +26,10 @@ def told(doing: str) -> Iterator[None]:
     has_spoken = threading.Event()
 
     def speak() -> None:
-        pause = _FIRST_PAUSE
-        while not is_over.wait(pause):
+        while not is_over.wait(_PAUSE):
             has_spoken.set()
             seconds = time.monotonic() - begun
-            _LOG.info("%s: %.0f s so far", doing, seconds)
-            pause = min(seconds, _LONGEST_PAUSE)
+            _LOG.info("%s: %.0f s so far", doing, seconds, extra=PASSING)
 
     speaker = threading.Thread(target=speak, daemon=True)
     speaker.start()

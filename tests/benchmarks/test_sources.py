@@ -300,7 +300,9 @@ def test_a_column_may_name_the_split_of_each_row(tmp_path):
     parts = [custom(file, columns, str(fold)) for fold in range(3)]
     assert [part["answer"].tolist() for part in parts] == [["1", "4", "7"], ["2", "5"], ["3", "6"]]
     assert parts[1]["source_row"].tolist() == [1, 4]
-    with pytest.raises(BenchmarkError, match="whose fold is '3'; it has '0', '1', '2'"):
+    with pytest.raises(
+        BenchmarkError, match="fold is '3'; name a split that it has: '0', '1', '2'"
+    ):
         custom(file, columns, "3")
     with pytest.raises(BenchmarkError, match="has no 'part'"):
         custom(file, {**columns, "split": "part"})

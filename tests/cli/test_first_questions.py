@@ -19,6 +19,7 @@ from headsweep.files.record import read_record
 from headsweep.files.tables import ANSWERS
 from headsweep.results.run import Run
 from headsweep.store.batches import batches
+from headsweep.workflow import preflight
 
 ROWS = 13
 LIMIT = 60
@@ -86,8 +87,16 @@ def test_layers_that_the_model_lacks_are_refused_before_it_answers(tried, monkey
     words = ["try", *FIRST, "--out", "elsewhere"]
     words[words.index("--layers") + 1] = "5,6"
     assert cli.main(words) == 2
-    assert "--layers 6: the model has 6 layers, numbered 0 to 5" in capsys.readouterr().err
+    assert "--layers 6: the model has 6 layers; choose from 0 to 5" in capsys.readouterr().err
     assert not (tried / "elsewhere").exists()
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_an_engine_starts(tried, monkeypatch, capsys):
+    monkeypatch.chdir(tried)
+    monkeypatch.setattr(preflight, "gpu_count", lambda: 0)
+    assert cli.main(["try", *FIRST, "--device", "cuda", "--out", "elsewhere"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "device: 'cuda', but there is no GPU; use auto or cpu" in line
 
 
 def answers(*rows):
@@ -183,7 +192,7 @@ def test_a_prompt_file_shows_rows_that_are_not_asked(tmp_path):
     every = draw(source, section.model_copy(update={"n": None}), None)
     assert every["source_row"].tolist() == [0, 2, 3, 5]
     assert {*drawn["source_row"]} <= {*every["source_row"]}
-    with pytest.raises(HeadsweepError, match=r"no row 9; rows are numbered from 0 to 5"):
+    with pytest.raises(HeadsweepError, match=r"no row 9; choose from 0 to 5"):
         replace(asked, examples=[9]).greedy()
     with pytest.raises(HeadsweepError, match="row 000005 has no solution"):
         replace(asked, examples=[5]).greedy()

@@ -220,7 +220,7 @@ input()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"True\n"
         assert run("--prune", "--yes") == 2
-        assert "`headsweep map` is under way here" in capsys.readouterr().err
+        assert "a run is under way here; wait for its end" in capsys.readouterr().err
         assert OLD.exists()
     assert run("--prune", "--yes") == 0
     assert not OLD.exists()

@@ -226,7 +226,7 @@ def test_a_second_sweep_in_a_folder_is_refused_while_the_first_is_at_work(swept,
         assert other.stdout.readline() == "True\n"
         assert cli.main([*words, "--out", str(tmp_path / "out")]) == 2
         (line,) = capsys.readouterr().err.splitlines()[-1:]
-        assert re.search("another `headsweep sweep` works there; wait for its end", line)
+        assert re.search("run 'sweep' is under way there; wait for its end", line)
         assert not (tmp_path / "out/results/sweep").exists()
         other.communicate()
 

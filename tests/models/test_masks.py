@@ -328,9 +328,9 @@ def test_nothing_stays_behind_and_a_head_out_of_range_is_refused(qwen2, prune):
     with pytest.raises(RuntimeError, match="stop"), prune(model, geometry, Variant(0, 0)):
         raise RuntimeError("stop")
     for variant, message in (
-        (Variant(4, 0), "layer 4 has no heads .* layers with heads are 0 to 3"),
+        (Variant(4, 0), "layer 4 has no heads .* choose from 0 to 3"),
         (Variant(1, 6, kind="noise"), "head 6 is out of range in layer 1"),
-        (Variant(1, 6), "head 6 is out of range in layer 1; query heads are 0 to 5"),
+        (Variant(1, 6), "head 6 is out of range in layer 1; choose from 0 to 5"),
     ):
         with pytest.raises(ModelError, match=message), prune(model, geometry, variant):
             pass

@@ -15,7 +15,7 @@ from headsweep.files.safe_files import write_json
 from headsweep.files.tables import ANSWERS, CURVES, STUDY_OUTCOMES
 from headsweep.results.exhibits import RunFiles
 from headsweep.store.layout import Store
-from headsweep.variants import Variant
+from headsweep.variants import BASE, Variant
 
 FIRST = next(iter(simulation.whole().compressions))
 ON_TOP = re.compile(r'  <section class="so-far".*?</section>\n', re.DOTALL)
@@ -100,6 +100,17 @@ def test_heads_that_have_answered_stand_on_top_of_a_sweep_that_still_answers(run
     assert browser.complaints() == []
 
 
+def test_heads_that_have_no_question_in_common_with_the_base_model_are_no_table(run):
+    folder, config = run
+    store = Store(config)
+    shutil.rmtree(store.path(paths.CONTROLS, sweep="demo", table="heads").parent)
+    names = {"model": "reasoner", "decoding": "greedy", "questions": "math_test"}
+    store.path(ANSWERS, variant=BASE, **names).unlink()
+    top = ON_TOP.search(read_text(peek_page.write(folder)))[0]
+    assert "24 of 24 heads have begun" in top
+    assert "L00H02" not in top
+
+
 @pytest.mark.parametrize("ends", ["a report", "nothing at work", "Ctrl-C"])
 def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys):
     folder, config = run
@@ -118,7 +129,7 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
     def running():
         return None if len(waits) == 3 and ends == "nothing at work" else "an engine"
 
-    monkeypatch.setattr(peek_page, "what_runs", running)
+    monkeypatch.setattr(peek_page, "what_works", running)
     monkeypatch.setattr(peek_page.time, "sleep", wait)
     status = cli.main(["peek", config.run, "--page"])
     assert waits == [60, 60, 60]
@@ -129,6 +140,22 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
         "a report": (0, [f"the run is finished: {folder}/report.html"]),
         "nothing at work": (
             0,
-            ["nothing is at work in this run's folder; to go on give its command again"],
+            [
+                f"all tables are there; for figures and the report: headsweep run "
+                f"{folder}/config.json --directory {Path.cwd()}"
+            ],
         ),
     }[ends]
+
+
+def test_a_run_that_was_killed_is_not_waited_for(run, monkeypatch, capsys):
+    folder, config = run
+    (folder / "report.html").unlink()
+    Store(config).path(paths.CLAIMS).unlink()
+    lock = Path(".snakemake/locks/0.output.lock")  # Snakemake's, which `kill -9` leaves
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    monkeypatch.setattr(peek_page.time, "sleep", lambda _: pytest.fail("it waits"))
+    assert cli.main(["peek", config.run, "--page"]) == 0
+    said = capsys.readouterr().out
+    assert "to go on give its command again, first with --unlock, as the run was killed" in said

@@ -398,7 +398,7 @@ def test_protected_layers_keep_their_heads(llama, tmp_path):
         ({"ratio": 0.1}, "ratio 0.1 removes nothing of 18 heads, of which 3 go at once"),
         ({"ratio": 0, "control": True}, "ratio 0 removes nothing: it is its own control"),
         ({"protect": [1, -1]}, "7 heads cannot go: 3 can, as each of 1 layers keeps 3"),
-        ({"protect": [3]}, "layer 3 has no heads to prune in this model; layers with heads are 0"),
+        ({"protect": [3]}, "layer 3 has no heads to prune in this model; choose from 0"),
         ({"protect": [0, 1, 2]}, "every layer is protected"),
         ({"protect": [0], "uniform": True}, "uniform takes heads of every layer; leave out prot"),
         ({"assistant_only": True}, "text 1 has no turns of an assistant"),

@@ -12,6 +12,7 @@ from comparing import assert_same, contents
 from headsweep.cli.export import export
 from headsweep.config import parse
 from headsweep.files import paths
+from headsweep.files.locks import Locks
 from headsweep.files.record import read_record
 from headsweep.store.batches import arms
 from mini import Snakemake, left_over, planned_again
@@ -98,11 +99,14 @@ def test_a_killed_compression_goes_on_and_ends_with_the_same_files(finished, tmp
     journal = folder / "results/store/.journal/compressed"
 
     run = Snakemake(folder)
+    held = Locks(folder / paths.RUN_LOCK)
     killed = run.start(COMPRESSION, "--cores", "1", target)
     wait_until(lambda: killed.poll() is not None or list(journal.rglob("*.safetensors")), 900)
     assert killed.poll() is None, "the job ended before it could be killed"
+    assert held.are_held()
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
+    assert not held.are_held()
 
     run(COMPRESSION, "--unlock")
     run(COMPRESSION, "--cores", "1", "--rerun-incomplete", target)

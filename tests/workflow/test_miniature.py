@@ -123,7 +123,7 @@ def test_the_selector_of_a_finished_run_solves_questions(finished, capsys):
     assert cli.main(["solve", "--run", str(run.folder), "-n", "1", "--json", texts[0]]) == 0
     assert json.loads(capsys.readouterr().out)["question"] == texts[0]
     assert cli.main(["solve", "--run", str(run.folder), "-n", "9", texts[0]]) == 2
-    assert "9 heads are requested; the pool has 2" in capsys.readouterr().err
+    assert "9 heads are requested; ask for 1 to 2" in capsys.readouterr().err
 
 
 def test_a_solver_has_its_gpu_as_long_as_it_lives(finished, monkeypatch):

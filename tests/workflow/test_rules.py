@@ -511,3 +511,16 @@ def test_jobs_are_not_submitted_to_a_partition_that_nobody_has_named(config, mon
     assert not Path(paths.RESULTS).exists()
     shipped = yaml.safe_load((ROOT / PROFILE).read_text(encoding="utf-8"))["default-resources"]
     assert [shipped["slurm_partition"], shipped["slurm_account"]] == [UNNAMED] * 2
+
+
+def test_a_run_waits_for_the_sweep_without_snakemake_that_does_the_same(config, monkeypatch):
+    monkeypatch.setattr(session, "check_devices", lambda *_: None)
+    Path(paths.RESULTS).mkdir()
+    code = "from sys import argv; from pathlib import Path; from headsweep.files.locks import Locks"
+    code += "; locks = Locks(Path(argv[1])); print(locks.take(argv[2]), flush=True); input()"
+    command = [sys.executable, "-c", code, paths.RUN_LOCK, config.run]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as sweep:
+        assert sweep.stdout.readline() == b"True\n"
+        with pytest.raises(ConfigError, match=f"run '{config.run}' is under way in this folder"):
+            session.begin(Rules(config, 2, {}), Mock(), logging.getLogger("run"))
+    assert not Path(paths.CONFIG.format(run=config.run)).exists()

@@ -29,7 +29,7 @@ from headsweep.errors import EngineError
 from headsweep.files import paths
 from headsweep.files.paths import BatchKeys
 from headsweep.files.plain_files import open_to_write, read_plain
-from headsweep.telling import told
+from headsweep.telling import PASSING, told
 from headsweep.words import doing
 
 if TYPE_CHECKING:
@@ -327,7 +327,6 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
             connection.sendall(request.message())
         for said in _messages(connection):
             heard = True
-            silence.close()
             if "error" in said:
                 raise EngineError(said["error"])
             now = time.monotonic()
@@ -335,8 +334,11 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
                 count = said["complete"]
                 _LOG.debug("%s: %d answers, %.1f s", request.variant, count, now - begun)
                 return True
+            if not (said["seconds"] or said.get("waits")):
+                continue  # the model is loaded, and no answer is begun
+            silence.close()
             if reports.due(now, said):
-                _LOG.info("%s: %s", what, progress(**said))  # of all
+                _LOG.info("%s: %s", what, progress(**said), extra=PASSING)  # of all
     if heard:
         raise EngineError(
             f"the engine has died, perhaps for lack of memory; {request.last_words} may say why; "

@@ -166,6 +166,7 @@ class _Text:
         opening = len(self.prompt_ids) - len(spans)  # tokens that stand for no text
         self._spans = [(0, 0)] * opening + spans
         self._whole = self._decoded(len(answer))
+        self._lengths: dict[int, int] = {}
 
     def row(self, look: Look) -> dict[str, Any]:
         """Return a look as a row of `tables.LOOKS`."""
@@ -199,7 +200,9 @@ class _Text:
 
     def _length(self, tokens: int) -> int:
         """Return how long the answer's first tokens are; half a character counts for nothing."""
-        return shared_length(self._decoded(tokens), self._whole)
+        if tokens not in self._lengths:
+            self._lengths[tokens] = shared_length(self._decoded(tokens), self._whole)
+        return self._lengths[tokens]
 
     def _decoded(self, tokens: int) -> str:
         text: str = self._tokenizer.decode(self._answer[:tokens], skip_special_tokens=True)

@@ -14,7 +14,7 @@ decoded together, and the longest takes as long as it takes."""
 
 
 class Reports:
-    """When a job tells of its progress: at news, and at what stands still ever more seldom."""
+    """When a job tells of its progress: while it is worked at, and ever more seldom if it waits."""
 
     def __init__(self, now: float) -> None:
         self._last = now
@@ -24,7 +24,7 @@ class Reports:
     def due(self, now: float, said: Mapping[str, Any]) -> bool:
         """Tell whether to report what the engine said, now; both in seconds of some clock."""
         state = {name: value for name, value in said.items() if name != "seconds"}
-        if state != self._state:
+        if state != self._state or not said.get("waits"):
             if now - self._last < _SECONDS_BETWEEN_REPORTS:
                 return False
             self._state = state
@@ -42,8 +42,8 @@ def progress(
     """Return words for so many answers in so many seconds, or for what is waited for.
 
     The first few and the last say nothing of the time left: a batch ends with its longest answers.
-    Where there are so few that all are written at once, it is told what they take at most: the
-    time of a token, up to the limit.
+    Before the first, where there are so few that all are written at once, it is told what they take
+    at most: the time of a token, up to the limit.
 
     Args:
         done: answers that are there.
@@ -55,20 +55,17 @@ def progress(
     """
     if waits:
         return f"waiting for {waits}"
-    if not seconds:
-        return "loading the model"
-    at_most = ""
-    written_of_each = tokens / max(total - done, 1)
-    if limit and written_of_each >= _FEWEST_TOKENS and total <= _AT_ONCE:
-        left = seconds * (limit - written_of_each) / written_of_each
-        at_most = f", at most {max(left, 0):.0f} s left"
     if not done:
+        at_most = ""
+        if limit and tokens >= total * _FEWEST_TOKENS and total <= _AT_ONCE:
+            left = seconds * (total * limit / tokens - 1)
+            at_most = f", at most {left:.0f} s left"
         written = f", {tokens} tokens" if tokens else ""
         return f"writing the first of {total} answers{written}, {seconds:.0f} s so far{at_most}"
     words = f"{done} of {total} answers"
     enough_for_rate = max(_FEWEST_FOR_RATE, min(_ENOUGH_FOR_RATE, total / 4))
     if done < enough_for_rate:
-        return f"{words} after {seconds:.0f} s{at_most}"
+        return f"{words} after {seconds:.0f} s"
     rate = done / seconds
     speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
     if 0 < total - done <= min(_LAST, total / 4):

@@ -37,8 +37,8 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
         rows = source["source_row"]
         if missing := set(questions.leave_out) - set(rows):
             raise BenchmarkError(
-                f"leave_out: there is no row {min(missing)} in {questions.origin}; rows are "
-                f"numbered from 0 to {rows.max()}"
+                f"leave_out: there is no row {min(missing)} in {questions.origin}; choose from "
+                f"0 to {rows.max()}"
             )
         left = ~rows.isin(questions.leave_out).to_numpy()
         source = source[left].reset_index(drop=True)

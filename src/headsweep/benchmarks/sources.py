@@ -223,7 +223,8 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
         if other_parts:
             there = ", ".join(map(quoted, [*other_parts][:_NAMED_PARTS]))
             raise BenchmarkError(
-                f"{origin} has no questions whose {column} is {questions.split!r}; it has {there}"
+                f"{origin} has no questions whose {column} is {questions.split!r}; name a split "
+                f"that it has: {there}"
             )
         raise BenchmarkError(f"{origin} has no questions; write one on each line")
     if left_out:

@@ -18,6 +18,7 @@ from headsweep.cli.sweep import sweep
 from headsweep.errors import ConfigError
 from headsweep.files.plain_files import expanded
 from headsweep.models.gguf import Kind
+from headsweep.telling import told
 from headsweep.text import counted, percent, points
 
 _EACH = 5  # of the best and the worst heads are printed
@@ -164,13 +165,16 @@ def peek(run: str | None = None, *, page: bool = False) -> None:
         page: write the report's page so far, and again every minute until the run has ended
     """
     if page:
-        from headsweep.cli.peek_page import follow
+        with told("beginning"):
+            from headsweep.cli.peek_page import follow  # slow to import
 
         follow(run)
         return
-    from headsweep.cli.peek import look
+    with told("looking at the answers"):
+        from headsweep.cli.peek import look
 
-    print(look(run))
+        said = look(run)
+    print(said)
 
 
 def solve(

@@ -258,9 +258,11 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
             there are too many answers to each.
     """
     if len(answers) < 2:
-        raise ConfigError(f"{counted(len(answers), 'system')} named; compare takes two or more")
+        raise ConfigError(f"{counted(len(answers), 'system')} named; name two or more to compare")
     questions = {name: {*table["question_id"]} for name, table in answers.items()}
     shared = set.intersection(*questions.values())
+    if not shared:
+        raise ConfigError("no question is in all; give equal ids, letter by letter, to equal ones")
     for name, answered in questions.items():
         if not common and (alone := sorted(answered - shared)):
             raise ConfigError(
@@ -268,8 +270,6 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
                 f"{', '.join(alone[:_NAMED])}; give --common to compare on the {len(shared)} that "
                 "all have"
             )
-    if not shared:
-        raise ConfigError("no question is in all; the ids must be equal, letter by letter")
     _check_same(answers, "gold", "gold answers")
     _check_same(answers, "doc_hash", "hashes of lm_eval's (doc_hash)")
     for name, table in answers.items():

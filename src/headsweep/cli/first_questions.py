@@ -173,7 +173,7 @@ def first_questions(
     numbers = [] if layers is None or layers == "all" else list(layers)
     if beyond := [number for number in numbers if number >= depth]:
         raise ConfigError(
-            f"--layers {beyond[0]}: the model has {depth} layers, numbered 0 to {depth - 1}"
+            f"--layers {beyond[0]}: the model has {depth} layers; choose from 0 to {depth - 1}"
         )
     with begun(config, out) as store:
         batch = Batch(store, MODEL, "greedy", QUESTION_SET)

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,7 @@ from headsweep.choices import GraderName, described_graders
 from headsweep.cli import job as job_command
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.files.plain_files import open_to_write
+from headsweep.telling import told
 from headsweep.text import Visible, counted, one_line, visible
 from headsweep.workflow import start
 
@@ -34,6 +35,9 @@ Begin with `try MODEL FILE`, ten questions; then `sweep`, or `run` a config.
 
 _KEEPING = ("job", "map", "sweep", "try", "prune")
 """Commands that go on, if given again, where they were interrupted."""
+
+_SILENT = ("check", "plan", "export-gguf", "grade", "compare", "luck", "export", "doctor")
+"""Commands that say nothing of their own while they work."""
 
 _LOG = logging.getLogger("headsweep")
 
@@ -68,7 +72,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if not _working_folder_is_there():
             raise ConfigError("the working folder is gone; change to one that is there")
         with redirect_stdout(shown):
-            handler(**options)
+            with told(words[0]) if words[0] in _SILENT else nullcontext():
+                handler(**options)
             shown.flush()
     except HeadsweepError as error:
         _LOG.error("error: %s", error)
@@ -323,6 +328,15 @@ class _Formatter(logging.Formatter):
         return visible(super().formatException(ei))
 
 
+class _Terminal(logging.StreamHandler[Any]):
+    """Standard error. What only says that time passes is written over there by the next line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        is_passing = hasattr(record, "is_passing") and self.stream.isatty()
+        self.terminator = "" if is_passing else "\n"
+        super().emit(record)
+
+
 class _LogFile(logging.FileHandler):
     """A new file below results/, which is opened as all of them are."""
 
@@ -342,9 +356,9 @@ def _set_up_logging(log: Path | None) -> None:
     quiet = log is not None and "HEADSWEEP_QUIET" in os.environ
     _LOG.setLevel(logging.DEBUG)
     _LOG.propagate = False
-    terminal = logging.StreamHandler()
+    terminal = _Terminal()
     terminal.setLevel(logging.ERROR if quiet else logging.INFO)
-    clear = "\r\x1b[K" if quiet and sys.stderr.isatty() else ""  # of the run's status line
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a status line
     terminal.setFormatter(_Formatter(f"{clear}headsweep: %(message)s"))
     _LOG.handlers = [terminal]
     if log is not None:

@@ -93,8 +93,7 @@ def _rows(questions: Mapping[str, Any], examples: Sequence[int]) -> list[dict[An
     source = source_of(questions).set_index("source_row")
     if missing := [row for row in examples if row not in source.index]:
         raise BenchmarkError(
-            f"--examples: there is no row {missing[0]}; rows are numbered from 0 to "
-            f"{source.index.max()}"
+            f"--examples: there is no row {missing[0]}; choose from 0 to {source.index.max()}"
         )
     return [source.loc[row].to_dict() for row in examples]
 

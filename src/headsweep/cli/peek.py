@@ -182,7 +182,7 @@ def _sweep(store: Store, name: str) -> SweepSoFar:
     config = store.config
     section = config.sweeps[name]
     work = Work(Batch(store, section.model, section.decoding, section.questions))
-    title = f"sweep {name}: {section.model}, {section.decoding}, {section.questions}"
+    title = f"sweep {name}: {work.told}"
     file = work.batch.path(QUESTIONS)
     if not file.exists():
         return SweepSoFar(name, f"{title}: its questions are not drawn yet", [])

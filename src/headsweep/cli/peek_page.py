@@ -7,13 +7,14 @@ that `headsweep peek` takes, and nothing is written but the page, so a run may b
 
 import contextlib
 import logging
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from headsweep.cli.peek import NOTES, TITLES, SweepSoFar, only_unfinished, sweeps_so_far
-from headsweep.cli.store import what_runs
+from headsweep.cli.store import is_locked, what_works
 from headsweep.config import EXPERIMENTS, Config, load
 from headsweep.config.titles import title
 from headsweep.errors import HeadsweepError
@@ -23,6 +24,8 @@ from headsweep.page.report import SoFar, write_so_far
 from headsweep.results.exhibits import EXHIBITS, RunFiles
 from headsweep.results.run import CONFIG, find
 from headsweep.store.layout import Store
+from headsweep.telling import told
+from headsweep.text import counted
 
 _SECONDS = 60.0
 _FINISHED = "finished"
@@ -41,7 +44,8 @@ def follow(run: str | None, seconds: float = _SECONDS) -> None:
         HeadsweepError: there is no such run, or the first page cannot be made.
     """
     folder = find(run) if run is not None else only_unfinished()
-    page = write(folder)
+    with told("making the page"):
+        page = write(folder)
     print(f"page so far: {page}; made again every {seconds:.0f} s, Ctrl-C ends that", flush=True)
     while _is_under_way(folder):
         time.sleep(seconds)
@@ -49,18 +53,29 @@ def follow(run: str | None, seconds: float = _SECONDS) -> None:
             write(folder)
         except HeadsweepError as error:  # a table may go while its job runs again
             _LOG.warning("the page stays as it was: %s", error)
+    print(_ended(folder))
+
+
+def _ended(folder: Path) -> str:
+    """Say how far a run is at which nothing works any more, and how it goes on."""
     report = folder / Path(paths.REPORT).name
     if report.exists():
-        print(f"the run is finished: {report}")
-    else:
-        print("nothing is at work in this run's folder; to go on give its command again")
+        return f"the run is finished: {report}"
+    root = folder.absolute().parents[1]
+    with contextlib.chdir(root):
+        _, states = finished_part(load(Path(paths.RESULTS, folder.name, CONFIG)))
+        first = ", first with --unlock, as the run was killed" if is_locked() else ""
+    if all(state == _FINISHED for _, _, state in states):
+        again = shlex.join(["headsweep", "run", str(folder / CONFIG), "--directory", str(root)])
+        return f"all tables are there; for figures and the report: {again}"
+    return f"nothing is at work in this run's folder; to go on give its command again{first}"
 
 
 def _is_under_way(folder: Path) -> bool:
     """Return whether something is at work in a run's folder, and the run is not finished."""
     with contextlib.chdir(folder.absolute().parents[1]):
-        running = what_runs()
-    return running is not None and not (folder / Path(paths.REPORT).name).exists()
+        working = what_works()
+    return working is not None and not (folder / Path(paths.REPORT).name).exists()
 
 
 def write(folder: Path) -> Path:
@@ -84,15 +99,16 @@ def _on_top(states: Sequence[Sequence[str]], looks: Sequence[SweepSoFar]) -> SoF
     finished = sum(state == _FINISHED for _, _, state in states)
     now = time.strftime("%H:%M on %Y-%m-%d")
     lead = [
-        f"This run is not finished: of its {len(states)} parts {finished} were at {now}. From the "
-        "verdicts on, the page is about these alone."
+        f"This run is not finished: at {now} {finished} of {counted(len(states), 'part')} had "
+        "ended. From the verdicts on, the page is about these alone."
     ]
     blocks: list[Block] = [ShownTable(("part", "of", "state"), states, "")]
     for sweep in looks:
-        if not sweep.groups:
+        compared = [group for group in sweep.groups if group.rows]
+        if not compared:
             lead.append(f"{sweep.text}.")
         blocks += [
-            ShownTable(TITLES, group.rows, f"{sweep.text}; {group.said}") for group in sweep.groups
+            ShownTable(TITLES, group.rows, f"{sweep.text}; {group.said}") for group in compared
         ]
     if looks:
         lead.append(NOTES)

@@ -133,7 +133,7 @@ class Solver:
         self._heads = [Variant.parse(name) for name in facts["heads"]]
         self._n = min(_HEADS, len(self._heads)) if n is None else n
         if self._n > len(self._heads):
-            raise ConfigError(f"n: {n} heads are requested; the pool has {len(self._heads)}")
+            raise ConfigError(f"n: {n} heads are requested; ask for 1 to {len(self._heads)}")
         section = config.selectors[finished.one("selectors", selector)]
         self._decoding: Decoding = config.decodings[section.decoding]
         self._grader_name = config.questions[section.train].grader_name

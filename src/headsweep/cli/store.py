@@ -149,6 +149,26 @@ def refuse_while_running(option: str) -> None:
 
 def what_runs() -> str | None:
     """Return what says that a run is under way in this folder, and how to end that, or None."""
+    if working := what_works():
+        return working
+    if is_locked():
+        return (
+            f"{_LOCKS} says that a run is under way here; wait for it, or, if it was killed, give "
+            f"its snakemake command again with --unlock"
+        )
+    return None
+
+
+def is_locked() -> bool:
+    """Return whether Snakemake's locks are in this folder: those of a killed run stay."""
+    return any(_LOCKS.glob("*"))
+
+
+def what_works() -> str | None:
+    """Return which process is at work in this folder, and how to end that, or None.
+
+    A run that was killed is not, but the engine that it started may be.
+    """
     if engines := status():
         return (
             f"{len(engines)} engines answer here; wait for their run, or end them with `headsweep "
@@ -161,12 +181,7 @@ def what_runs() -> str | None:
             "it there with `headsweep engine stop`"
         )
     if Path(paths.RUN_LOCK).exists() and Locks(Path(paths.RUN_LOCK)).are_held():
-        return "a `headsweep sweep` or `headsweep map` is under way here; wait for it"
-    if any(_LOCKS.glob("*")):
-        return (
-            f"{_LOCKS} says that a run is under way here; wait for it, or, if it was killed, give "
-            f"its snakemake command again with --unlock"
-        )
+        return "a run is under way here; wait for its end"
     return None
 
 

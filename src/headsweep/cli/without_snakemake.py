@@ -54,8 +54,8 @@ def begun(config: "Config", out: str | Path) -> Iterator["Store"]:
         locks = Locks(Path(paths.RUN_LOCK))
         if not locks.take(config.run):
             raise ConfigError(
-                f"--out {out}: another `headsweep {config.run}` works there; wait for its end, or "
-                f"name another folder"
+                f"--out {out}: run {config.run!r} is under way there; wait for its end, or name "
+                f"another folder"
             )
         # A run that was here keeps its config until the models and questions of this one are there.
         prepared(store)

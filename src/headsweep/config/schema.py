@@ -368,6 +368,6 @@ def _known(where: str, name: str, defined: Mapping[str, Any]) -> None:
 def _check_numbers(where: str, numbers: Sequence[int], count: int, there: str) -> None:
     """Refuse numbers of layers or heads beyond their `count`, which `there` tells, or repeated."""
     if not numbers or max(numbers) >= count:
-        raise ValueError(f"{where}: {list(numbers)}; {there}, numbered 0 to {count - 1}")
+        raise ValueError(f"{where}: {list(numbers)}; {there}; choose from 0 to {count - 1}")
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"{where}: {list(numbers)} names one twice; name each once")

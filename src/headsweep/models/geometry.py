@@ -92,9 +92,7 @@ class HeadGeometry:
         indices = [layer.index for layer in self.layers]
         whole = indices == list(range(indices[0], indices[-1] + 1))
         shown = f"{indices[0]} to {indices[-1]}" if whole else ", ".join(map(str, indices))
-        raise ModelError(
-            f"layer {index} has no heads to prune in this model; layers with heads are {shown}"
-        )
+        raise ModelError(f"layer {index} has no heads to prune in this model; choose from {shown}")
 
     def by_original_name(self) -> dict[str, Variant]:
         """Return the heads, in order, by the names that they had in the unpruned model."""
@@ -111,7 +109,7 @@ class HeadGeometry:
             if variant.head is not None and not 0 <= variant.head < heads:
                 raise ModelError(
                     f"head {variant.head} is out of range in layer {index}; "
-                    f"query heads are 0 to {heads - 1}"
+                    f"choose from 0 to {heads - 1}"
                 )
         if len(variant.layers) >= len(self.layers) > 1:
             raise ModelError(f"{variant} leaves no layer of {len(self.layers)}; skip fewer")

@@ -14,6 +14,7 @@ from headsweep.files import paths
 from headsweep.files.record import read_text
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, FileKind
+from headsweep.grading.foreign import SUFFIXES
 from headsweep.results.exhibits import EXHIBITS, RunFiles
 from headsweep.results.facts import read_csv
 from headsweep.store.layout import Store, check_version
@@ -39,7 +40,8 @@ def find(given: str) -> Path:
         case [_, *_] as several:
             raise ConfigError(f"{given!r} holds several runs; name one: {_listed(several)}")
     here = runs(Path())
-    choice = f"name one: {_listed(here)}" if here else f"there is none in {Path.cwd()}"
+    none = f"there is none in {Path.cwd()}: name its folder"
+    choice = f"name one: {_listed(here)}" if here else none
     raise ConfigError(
         f"{given!r} is not a run: neither it nor {Path(paths.RESULTS, given)} is a folder with a "
         f"{CONFIG}, or holds one in {paths.RESULTS}/; {choice}"
@@ -54,8 +56,9 @@ def runs(folder: Path) -> list[Path]:
 
 
 def is_foreign(given: str) -> bool:
-    """Return whether a file or folder is there, and no run where `find` looks for one."""
-    return Path(given).exists() and not _found(given)
+    """Return whether a file, a folder or a table's name is no run where `find` looks for one."""
+    is_named = Path(given).exists() or Path(given).suffix in SUFFIXES
+    return is_named and not _found(given)
 
 
 def _found(given: str) -> list[Path]:

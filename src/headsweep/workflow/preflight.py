@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from headsweep.config import Config, Embedder, Model, parse
+from headsweep.config import EXPERIMENTS, Config, Embedder, Model, parse
 from headsweep.config.titles import check_titles
 from headsweep.errors import BenchmarkError, ConfigError, ModelError
 from headsweep.files import paths
@@ -248,6 +248,8 @@ def _needed(store: Store) -> _Needed:
                 embedders.add(embedder)
     models = {config.embedders[name].model for name in embedders if name}
     models |= {batch.model for batch in batches(store).values() if _missing(batch.answers)}
+    if not any(getattr(config, section) for section in EXPERIMENTS):
+        models |= {*config.models}  # `headsweep try` asks them
     for name, study in config.compressions.items():
         if _missing(arm_files(config, name)):
             models.add(study.model)

@@ -26,6 +26,7 @@ from headsweep.config.files import read_values
 from headsweep.errors import ConfigError, HeadsweepError, TableError
 from headsweep.experiments.athena.problems import check_generated
 from headsweep.files import paths
+from headsweep.files.locks import Locks
 from headsweep.files.record import read_text
 from headsweep.files.safe_files import count_rows, read_table
 from headsweep.files.tables import QUESTIONS, SOURCE
@@ -43,6 +44,8 @@ from headsweep.workflow.rules import Rules
 _WORTH_A_SERVER = 4
 """So many jobs take longer to import what they need than a process that does it for all."""
 _IMPORTING_LITTLE = ("all", "generate")  # an engine answers
+_HELD: list[Locks] = []
+"""Locks of this process, which hold until it ends, however it ends."""
 
 
 def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Store:
@@ -161,17 +164,23 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     decide a file's content are in its path or in its rule's params, so other edits rerun nothing.
 
     Raises:
-        ConfigError, ModelError: this machine lacks disk space, a GPU or vLLM, or nobody has named
-            the cluster's partition or account.
+        ConfigError, ModelError: this machine lacks disk space, a GPU or vLLM, nobody has named the
+            cluster's partition or account, or a `headsweep sweep` does the same run.
     """
     # With its limit of 100 job starts a second, Snakemake's scheduler wakes every second once for
     # each finished job (snakemake/snakemake#3744): two thirds of a core after 130 jobs.
     limit = workflow.scheduler.job_rate_limiter
     if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # the default
         workflow.scheduler.job_rate_limiter = None
+    config = rules.config
     check_devices(rules.store)
     if not rules.local:
         _check_named(workflow)
+    _HELD.append(Locks(Path(paths.RUN_LOCK)))
+    if not _HELD[-1].take(config.run):
+        raise ConfigError(
+            f"run {config.run!r} is under way in this folder, without Snakemake; wait for its end"
+        )
     if ahead := bring_to_present(Path(paths.RESULTS)):
         logger.warning(
             f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
