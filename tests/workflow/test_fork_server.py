@@ -22,9 +22,12 @@ sys.exit(ask("timeit", ["timeit", "-n", "1", "-r", "1", *sys.argv[1:]], {**os.en
 """
 """Has a fork do a statement: `timeit.main` does those of its command line."""
 SERVER = """\
-import socket, sys
+import pathlib, socket, sys, time
 from headsweep.workflow import fork_server
-fork_server._import_all = lambda: None
+def wait():
+    while not pathlib.Path("ready").exists():
+        time.sleep(0.01)
+fork_server._import_all = wait
 fork_server.serve(socket.socket(fileno=int(sys.argv[1])))
 """
 NOBODY = 65534
@@ -120,7 +123,7 @@ def test_a_job_that_needs_no_network_is_handed_over(listening, tmp_path, words, 
             said.append(json.loads(connection.makefile("rb").readline()))
             for stream in streams:
                 os.close(stream)
-            connection.sendall(bytes([9]))
+            connection.sendall(b"+\x09")
 
     answering = threading.Thread(target=answer, daemon=True)
     answering.start()
@@ -158,6 +161,7 @@ if sys.argv[1:]:
         job.wait()
     except KeyboardInterrupt:
         print("status", job.wait(), flush=True)
+        print("address", os.environ[fork_server.ADDRESS], flush=True)
 time.sleep(600)
 """
 
@@ -186,7 +190,9 @@ def run(tmp_path):
         process.communicate()
 
 
-def test_an_interrupt_of_the_terminal_reaches_the_fork_and_who_asks_waits_for_its_end(run):
+def test_an_interrupt_of_the_terminal_reaches_the_fork_and_who_asks_waits_for_its_end(
+    run, tmp_path
+):
     statement = """
 import sys, time
 try:
@@ -194,6 +200,7 @@ try:
 except KeyboardInterrupt:
     time.sleep(0.2); print("ended", flush=True)
 """
+    (tmp_path / "ready").touch()
     process, server = run(statement)
     assert process.stdout.readline() == "begun\n"
     os.killpg(process.pid, signal.SIGINT)
@@ -203,7 +210,24 @@ except KeyboardInterrupt:
     assert alive(server)
 
 
-def test_the_server_leaves_with_a_run_that_is_killed(run):
+def test_a_job_that_is_interrupted_before_its_fork_has_begun_is_never_done(run, tmp_path):
+    process, server = run("import pathlib; pathlib.Path('first').touch()")
+    (client,) = {*psutil.Process(process.pid).children()} - {server}
+    wait_until(lambda: client.net_connections("unix"))
+    os.killpg(process.pid, signal.SIGINT)
+    while not process.stdout.readline().startswith("status"):
+        pass
+    (tmp_path / "ready").touch()
+    address = {fork_server.ADDRESS: process.stdout.readline().split()[1]}
+    second = ask(
+        "import pathlib; pathlib.Path('second').touch()", tmp_path, {**os.environ, **address}
+    )
+    second.communicate()
+    assert (tmp_path / "second").exists() and not (tmp_path / "first").exists()
+
+
+def test_the_server_leaves_with_a_run_that_is_killed(run, tmp_path):
+    (tmp_path / "ready").touch()
     process, server = run()
     process.kill()
     wait_until(lambda: not alive(server))

@@ -31,6 +31,7 @@ ADDRESS = "HEADSWEEP_FORK_SERVER"
 """Names the socket in the environment of a run's jobs."""
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+_BEGUN = b"+"  # what a fork says first
 _BACKLOG = 1024  # jobs that may call before the imports are done
 
 _begun: list[subprocess.Popen[bytes]] = []
@@ -93,9 +94,11 @@ def ask(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -
             connection.sendall(message)
         except (OSError, EngineError):  # the server has left; or a stream is closed
             return None
-        # A terminal interrupts the fork, too, which tells how it ends.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        status = connection.recv(1)
+        status = b""
+        if connection.recv(1) == _BEGUN:
+            # From now on a terminal interrupts the fork, too, which tells how it ends.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            status = connection.recv(1)
     if not status:
         raise EngineError("the job's process was killed, perhaps for lack of memory; run again")
     return status[0]
@@ -130,9 +133,10 @@ def _work(connection: socket.socket) -> None:
         _, streams, _, _ = socket.recv_fds(connection, 1, 3)
         with connection.makefile("rb") as stream:
             said = json.loads(stream.readline())
-        # The job's end is the end of this process: of what a hang-up does that is the default.
+        # The job's end is the end of this process: that is what the signal of a hang-up does.
         fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)
+        connection.sendall(_BEGUN)  # fails if the job has ended before
         _take_streams(streams)
         os.chdir(said["folder"])
         os.environ.clear()
