@@ -124,7 +124,8 @@ UNREAD = {".tex", ".log", ".tmp", ".part"}
 
 def checked(file):
     """Tell whether whoever reads a file would notice damage: all but the store's own notes."""
-    own = {paths.LOG.rsplit("/")[-1], Path(paths.STORE_USERS).name, Path(paths.STORE_LOCKS).name}
+    places = paths.LOG, paths.STORE_USERS, paths.STORE_LOCKS, paths.RUN_LOCK
+    own = {Path(place).name for place in places}
     return (
         file.is_file()
         and not own & {*file.parts}
