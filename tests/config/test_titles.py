@@ -187,7 +187,8 @@ def test_equal_titles_are_refused_before_a_run_and_not_when_it_is_read(
     monkeypatch.chdir(tmp_path)
     alike = with_another(placebos="none")
     write_config(Store(resolve(parse(alike))))
-    assert checked(alike, (), look=False).sweeps.keys() == {"math", "again"}  # a job of the run
+    of_a_job = checked(alike, (), look=False).config
+    assert of_a_job.sweeps.keys() == {"math", "again"}
     with pytest.raises(WorkflowError) as error:
         checked(alike, (), look=True)
     refused = (

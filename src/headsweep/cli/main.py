@@ -332,7 +332,8 @@ class _Terminal(logging.StreamHandler[Any]):
     """Standard error. What only says that time passes is written over there by the next line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        is_passing = hasattr(record, "is_passing") and self.stream.isatty()
+        is_open = not self.stream.closed
+        is_passing = is_open and hasattr(record, "is_passing") and self.stream.isatty()
         self.terminator = "" if is_passing else "\n"
         super().emit(record)
 

@@ -49,17 +49,22 @@ def begin(*program: str) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen(_BACKLOG)
-        server = subprocess.Popen(
-            [sys.executable, "-P", *(program or ("-m", __name__)), str(listener.fileno())],
-            stdin=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
-            env={
-                **os.environ,
-                **_ONE_THREAD,  # threads in a process that forks would hang its forks
-                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves it fit to fork
-                "TOKENIZERS_PARALLELISM": "false",
-            },
-        )
+        # The server is told nothing of an interrupt, from its start on.
+        at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            server = subprocess.Popen(
+                [sys.executable, "-P", *(program or ("-m", __name__)), str(listener.fileno())],
+                stdin=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+                env={
+                    **os.environ,
+                    **_ONE_THREAD,  # threads in a process that forks would hang its forks
+                    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves it fit to fork
+                    "TOKENIZERS_PARALLELISM": "false",
+                },
+            )
+        finally:
+            signal.signal(signal.SIGINT, at_interrupt)
     _begun.append(server)
     os.environ[ADDRESS] = name
 
@@ -83,8 +88,14 @@ def ask(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -
     """
     if (name := os.environ.get(ADDRESS)) is None:
         return None
-    said = {"module": module, "arguments": arguments, "environment": environment}
-    message = json.dumps({**said, "folder": str(Path.cwd())}).encode() + b"\n"
+    said = {
+        "module": module,
+        "arguments": arguments,
+        "environment": environment,
+        "folder": str(Path.cwd()),
+        "ignores_interrupts": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+    }
+    message = json.dumps(said).encode() + b"\n"
     with contextlib.ExitStack() as stack:
         try:
             if (connection := sockets.connect(name)) is None:
@@ -106,7 +117,6 @@ def ask(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -
 
 def serve(listener: socket.socket) -> None:
     """Import what jobs do; fork for each that calls, until standard input is closed."""
-    at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     _import_all()
     gc.freeze()  # a collection in a fork would copy what it looks at
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
@@ -117,7 +127,6 @@ def serve(listener: socket.socket) -> None:
             connection.close()
             continue
         if not os.fork():
-            signal.signal(signal.SIGINT, at_interrupt)
             listener.close()
             _work(connection)
         connection.close()
@@ -133,6 +142,8 @@ def _work(connection: socket.socket) -> None:
         _, streams, _, _ = socket.recv_fds(connection, 1, 3)
         with connection.makefile("rb") as stream:
             said = json.loads(stream.readline())
+        if not said["ignores_interrupts"]:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         # The job's end is the end of this process: that is what the signal of a hang-up does.
         fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)
