@@ -256,6 +256,7 @@ def test_only_plain_files_opens_a_file_to_write():
     handed = {"answers/client.py: os.fdopen", "store/journal.py: os.fdopen"}
     handed |= {"cli/main.py: os.fdopen"}  # what `open_to_write` has opened
     handed |= {"machine/limited.py: os.fdopen"}  # a pipe
+    handed |= {"workflow/fork_server.py: os.fdopen"}  # the streams of who asks
     assert opening == handed | {"cli/main.py: Path(os.devnull).open"}
 
 

@@ -5,27 +5,26 @@ once; `headsweep job` hands it its words, its environment, its folder and its st
 the fork ends. Where none listens, as on a cluster or in a container, a job imports for itself. The
 process leaves with Snakemake; forks that are at work then end what they do, as jobs do.
 
-Both ends refuse another user (see `headsweep.answers.sockets`).
+Both ends refuse another user (see `headsweep.answers.sockets`). Jobs import this module: it
+imports next to nothing.
 """
 
 import contextlib
 import fcntl
-import gc
-import importlib
 import json
 import os
-import pkgutil
-import select
 import signal
 import socket
-import subprocess
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headsweep.answers import sockets
 from headsweep.errors import EngineError
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 ADDRESS = "HEADSWEEP_FORK_SERVER"
 """Names the socket in the environment of a run's jobs."""
@@ -34,7 +33,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 _BEGUN = b"+"  # what a fork says first
 _BACKLOG = 1024  # jobs that may call before the imports are done
 
-_begun: list[subprocess.Popen[bytes]] = []
+_begun: "list[Popen[bytes]]" = []
 """Kept, because a server leaves when its standard input is closed: with the process of the run."""
 
 
@@ -45,6 +44,8 @@ def begin(*program: str) -> None:
     """
     if ADDRESS in os.environ:
         return
+    import subprocess
+
     name = f"headsweep-jobs-{os.urandom(8).hex()}"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
@@ -117,6 +118,9 @@ def ask(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -
 
 def serve(listener: socket.socket) -> None:
     """Import what jobs do; fork for each that calls, until standard input is closed."""
+    import gc
+    import select
+
     _import_all()
     gc.freeze()  # a collection in a fork would copy what it looks at
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
@@ -137,6 +141,9 @@ def serve(listener: socket.socket) -> None:
 
 def _work(connection: socket.socket) -> None:
     """Do what a job asks for in this process, and leave."""
+    import importlib
+    import traceback
+
     status = 1
     try:
         _, streams, _, _ = socket.recv_fds(connection, 1, 3)
@@ -173,9 +180,9 @@ def _take_streams(opened: Sequence[int]) -> None:
     for number, descriptor in enumerate(opened):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(  # noqa: SIM115
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(
         2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
     )
 
@@ -190,6 +197,9 @@ def _take_threads() -> None:
 
 def _import_all() -> None:
     """Import every module of the package, and with them what they import when they run."""
+    import importlib
+    import pkgutil
+
     import headsweep
 
     for module in pkgutil.walk_packages(headsweep.__path__, "headsweep."):
