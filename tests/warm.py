@@ -9,8 +9,6 @@ import socket
 import sys
 from functools import cache
 
-import pytest
-
 from headsweep.workflow import fork_server
 
 COMMAND = sys.executable, __file__
@@ -23,10 +21,8 @@ def environment():
 
 @cache
 def _address():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(fork_server.ADDRESS, raising=False)
-        fork_server.begin(__file__, "serve")
-        return os.environ[fork_server.ADDRESS]
+    fork_server.begin(__file__, "serve")
+    return os.environ.pop(fork_server.ADDRESS)  # cold runs begin their own
 
 
 if __name__ == "__main__":

@@ -185,6 +185,7 @@ def run(tmp_path):
         return process, psutil.Process(int(process.stdout.readline()))
 
     yield start
+    (tmp_path / "ready").touch()  # a server leaves when it has imported
     for process in started:
         process.kill()
         process.communicate()
@@ -212,7 +213,9 @@ except KeyboardInterrupt:
 
 def test_a_job_that_is_interrupted_before_its_fork_has_begun_is_never_done(run, tmp_path):
     process, server = run("import pathlib; pathlib.Path('first').touch()")
-    (client,) = {*psutil.Process(process.pid).children()} - {server}
+    others = psutil.Process(process.pid).children
+    wait_until(lambda: {*others()} - {server})
+    (client,) = {*others()} - {server}
     wait_until(lambda: client.net_connections("unix"))
     os.killpg(process.pid, signal.SIGINT)
     while not process.stdout.readline().startswith("status"):
