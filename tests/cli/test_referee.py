@@ -694,5 +694,5 @@ def test_whole_numbers_are_ids_with_and_without_a_decimal_point():
     tables = headsweep.compare({"one": one, "two": two})
     assert list(tables["systems"]["n"]) == [3, 3]
     assert list(tables["pairs"]["difference"]) == [0.0]
-    with pytest.raises(ConfigError, match="questions that not all have"):
+    with pytest.raises(ConfigError, match="no question is in all"):
         headsweep.compare({"one": one.assign(id=["0.0", "1.0", "1.5"]), "two": two})

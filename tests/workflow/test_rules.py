@@ -522,5 +522,5 @@ def test_a_run_waits_for_the_sweep_without_snakemake_that_does_the_same(config, 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as sweep:
         assert sweep.stdout.readline() == b"True\n"
         with pytest.raises(ConfigError, match=f"run '{config.run}' is under way in this folder"):
-            session.begin(Rules(config, 2, {}), Mock(), logging.getLogger("run"))
+            session.begin(Rules(Store(config), 2, {}), Mock(), logging.getLogger("run"))
     assert not Path(paths.CONFIG.format(run=config.run)).exists()

@@ -89,7 +89,7 @@ def test_a_rule_gives_its_job_every_argument_as_one_word(command, tmp_path):
     assert in_a_shell(tmp_path, [text]) == [words[1:]]
     assert not list(tmp_path.iterdir())
     given = vars(parser().parse_args([*words[1:], "--config", "c"]))
-    options = {f"--{name}": str(given[name]) for name in ("log", *job.arguments)}
+    options = {f"--{name}": str(given[name]) for name in ("log", *job.options)}
     assert options == dict(zip(words[3::2], words[4::2], strict=True))
 
 
