@@ -438,7 +438,7 @@ def test_what_changes_no_weights_reads_none(name, monkeypatch):
     with edited_weights(model, find_heads(model), Variant.parse(name)) as same:
         assert same is model
     with (
-        pytest.raises(ModelError, match="query heads"),
+        pytest.raises(ModelError, match="head 99 is out of range"),
         edited_weights(model, find_heads(model), Variant(1, 99)),
     ):
         pass
