@@ -1,6 +1,7 @@
 """Jobs that fork from a process whose imports are done end as they would of their own."""
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -85,6 +86,16 @@ def test_a_fork_computes_on_the_threads_of_who_asks(tmp_path):
     statement = "import torch; print(torch.get_num_threads())"
     client = ask(statement, tmp_path, {**warm.environment(), "OMP_NUM_THREADS": "3"})
     assert client.communicate()[0].split()[0] == "3"
+
+
+def test_a_fork_s_libraries_are_offline_and_silent(tmp_path):
+    """They have read it when the server imported them."""
+    statement = (
+        "import huggingface_hub, transformers;"
+        "print(huggingface_hub.is_offline_mode(), transformers.logging.get_verbosity())"
+    )
+    client = ask(statement, tmp_path, warm.environment())
+    assert client.communicate()[0].split()[:2] == ["True", str(logging.ERROR)]
 
 
 def test_a_fork_that_is_killed_is_told_in_a_line(tmp_path):

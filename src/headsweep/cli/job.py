@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headsweep.errors import ConfigError
 from headsweep.files.paths import BatchKeys
+from headsweep.machine import libraries
 from headsweep.workflow.fork_server import run_in_fork
 from headsweep.workflow.jobs import JOBS, Job
 
@@ -80,11 +81,7 @@ def _add_options(command: argparse.ArgumentParser, job: Job) -> None:
 
 def _run(job: Job, config: Path, **given: Any) -> None:
     """Call a job's function with the batch, or the config names, of the keys that are given."""
-    if not job.online:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # loading is quick
-    # Missing weights, of which transformers warns, are checked after loading.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    libraries.prepare_job(online=job.online)
     if "cores" in given:
         given["cores"] = _usable_cores(given["cores"])
     if job.of_batch:

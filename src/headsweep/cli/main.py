@@ -21,6 +21,7 @@ from headsweep.choices import GraderName, described_graders
 from headsweep.cli import job as job_command
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.files.plain_files import open_to_write
+from headsweep.machine import libraries
 from headsweep.telling import told
 from headsweep.text import Visible, counted, one_line, visible
 from headsweep.workflow import start
@@ -55,10 +56,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # "−" on a terminal of another encoding
         sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
-    # Threads of torch that wait for each other sleep: where others work, too, spinning takes ten
-    # times as long. It is read when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    libraries.prepare_command()
     if sys.stdout is None:  # the caller has closed it
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     shown: Any = Visible(sys.stdout)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from headsweep.answers import sockets
 from headsweep.errors import EngineError
+from headsweep.machine import libraries
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -121,6 +122,8 @@ def serve(listener: socket.socket) -> None:
     import gc
     import select
 
+    libraries.prepare_command()  # as `headsweep job` does before it imports
+    libraries.prepare_job()
     _import_all()
     gc.freeze()  # a collection in a fork would copy what it looks at
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
