@@ -11,7 +11,7 @@ from headsweep.config.experiments import ARMS
 from headsweep.files import paths
 from headsweep.files.safe_files import write_csv, write_json, write_table
 from headsweep.files.tables import STUDY_OUTCOMES
-from headsweep.results.compression_results import MEASUREMENT_COLUMNS, StudyResults
+from headsweep.results.compression_arms import MEASUREMENT_COLUMNS, StudyResults
 from headsweep.results.published import EncoderShape
 
 VARIATIONS = {

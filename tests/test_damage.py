@@ -18,7 +18,7 @@ from headsweep.files.record import Stopwatch, find_record, record_path, write_re
 from headsweep.files.safe_files import write_json
 from headsweep.page.figures import draw
 from headsweep.page.report import write_report
-from headsweep.results.compression_results import read_results
+from headsweep.results.compression_arms import read_results
 from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
 

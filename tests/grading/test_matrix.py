@@ -20,7 +20,7 @@ from headsweep.errors import TableError
 from headsweep.files import tables
 from headsweep.files.safe_files import read_table, write_table
 from headsweep.files.tables import ACCURACY, ANSWERS
-from headsweep.grading import distinct, pool, process
+from headsweep.grading import distinct, pool, worker_process
 from headsweep.grading.extraction import gradable
 from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader, read
 from headsweep.grading.matrix import _right, accuracy_matrix, grade, grade_answers
@@ -309,7 +309,7 @@ worker.main()
 
 
 def test_a_text_that_cannot_be_read_in_time_counts_and_takes_no_other_with_it(monkeypatch):
-    monkeypatch.setattr(process, "_COMMAND", [sys.executable, "-P", "-c", HANGING])
+    monkeypatch.setattr(worker_process, "_COMMAND", [sys.executable, "-P", "-c", HANGING])
     monkeypatch.setattr(pool, "Limits", partial(Limits, cpu_seconds=0.2))
     texts = ["5.0", "hang", "9.0"]
     table = grade_answers(

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from headsweep.errors import GradingError
-from headsweep.grading import process
+from headsweep.grading import worker_process
 from headsweep.grading.pool import JudgedPair, Limits, judge_pairs
 from processes import alive, wait_until
 
@@ -31,7 +31,7 @@ def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():
 
 @pytest.mark.parametrize("killed", ["child", "parent", "both"])
 def test_a_worker_killed_from_outside_takes_no_pair_with_it(killed, monkeypatch):
-    give = process.Worker.give
+    give = worker_process.Worker.give
     kills = []
 
     def give_and_kill(self, batch):
@@ -45,14 +45,14 @@ def test_a_worker_killed_from_outside_takes_no_pair_with_it(killed, monkeypatch)
             if killed != "child":
                 self.process.kill()
 
-    monkeypatch.setattr(process.Worker, "give", give_and_kill)
+    monkeypatch.setattr(worker_process.Worker, "give", give_and_kill)
     pairs = [(f"{number}.0", f"{number}") for number in range(50)]
     assert judge_pairs(pairs, "math", "authors", workers=2) == [RIGHT] * 50
     assert len(kills) >= 3  # two threads count
 
 
 def test_children_killed_in_a_row_before_they_answer_take_no_pair_with_them(monkeypatch):
-    give, kills = process.Worker.give, []
+    give, kills = worker_process.Worker.give, []
 
     def give_and_kill(self, batch):
         give(self, batch)
@@ -62,14 +62,14 @@ def test_children_killed_in_a_row_before_they_answer_take_no_pair_with_them(monk
             child.wait(300)  # until the parent has noticed
             kills.append(child.pid)
 
-    monkeypatch.setattr(process.Worker, "give", give_and_kill)
+    monkeypatch.setattr(worker_process.Worker, "give", give_and_kill)
     pairs = [(f"{number}.0", f"{number}") for number in range(9)]
     assert judge_pairs(pairs, "math", "authors") == [RIGHT] * 9
     assert len(set(kills)) == 4
 
 
 def test_a_worker_killed_at_its_start_is_started_again(monkeypatch):
-    start, starts = process.Worker.start, []
+    start, starts = worker_process.Worker.start, []
 
     def start_and_kill(self):
         start(self)
@@ -77,13 +77,13 @@ def test_a_worker_killed_at_its_start_is_started_again(monkeypatch):
         if len(starts) < 4:
             self.process.kill()
 
-    monkeypatch.setattr(process.Worker, "start", start_and_kill)
+    monkeypatch.setattr(worker_process.Worker, "start", start_and_kill)
     assert judge_pairs([("1.0", "1")], "numeric", "default") == [RIGHT]
     assert len(starts) == 4
 
 
 def test_a_worker_that_cannot_start_is_an_error_of_one_line(monkeypatch):
-    monkeypatch.setattr(process, "_COMMAND", ["/bin/false"])
+    monkeypatch.setattr(worker_process, "_COMMAND", ["/bin/false"])
     with pytest.raises(GradingError, match=r"^a grading worker ended with status 1 before .*$"):
         judge_pairs([("x", "y")], "math", "default", workers=2)
 
@@ -115,7 +115,7 @@ def attacked(monkeypatch, *codes, limits=LIMITS):
         "-c",
         ATTACKABLE.replace("IMPORTS", "".join(sorted(imports))),
     ]
-    monkeypatch.setattr(process, "_COMMAND", command)
+    monkeypatch.setattr(worker_process, "_COMMAND", command)
     pairs = [pair for code in codes for pair in (("1", "1"), (code, code), ("2", "3"))]
     found = judge_pairs(pairs, "math", "authors", limits=limits)
     assert found[0::3] == [RIGHT] * len(codes)
@@ -235,19 +235,19 @@ ENDLESS = {
 @pytest.fixture
 def causes(monkeypatch):
     """Return the causes of the ends of children, as they come to be known."""
-    proved, noted = process.Worker._proved, []
+    proved, noted = worker_process.Worker._proved, []
 
     def note(self, cause):
         noted.append(cause)
         return proved(self, cause)
 
-    monkeypatch.setattr(process.Worker, "_proved", note)
+    monkeypatch.setattr(worker_process.Worker, "_proved", note)
     return noted
 
 
 @pytest.mark.parametrize("cause", ENDLESS)
 def test_an_answer_that_never_ends_is_ended_even_if_it_stops_its_timers(cause, causes, monkeypatch):
-    monkeypatch.setattr(process, "_PATIENCE_SECONDS", 2.0 if cause == "silent" else 300.0)
+    monkeypatch.setattr(worker_process, "_PATIENCE_SECONDS", 2.0 if cause == "silent" else 300.0)
     limits = LIMITS._replace(cpu_seconds=0.1, wall_seconds=0.5 if "cpu" not in cause else 300)
     assert attacked(monkeypatch, ENDLESS[cause], limits=limits) == ["timeout"]
     assert cause in causes

@@ -2,7 +2,7 @@ import pytest
 
 import simulated_studies
 import simulation
-from headsweep.results.compressions import tables
+from headsweep.results.compression_tables import tables
 from headsweep.results.published import conditions
 
 

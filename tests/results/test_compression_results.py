@@ -8,7 +8,7 @@ import pytest
 import simulated_studies
 import simulation
 from headsweep.config.experiments import ARMS, BASELINE, METHOD
-from headsweep.results.compression_results import (
+from headsweep.results.compression_arms import (
     AGAINST_TRAINED,
     TEST_TIME,
     accuracy,
@@ -17,7 +17,7 @@ from headsweep.results.compression_results import (
     read_results,
     savings,
 )
-from headsweep.results.compressions import COLUMNS, knee, tables, warnings
+from headsweep.results.compression_tables import COLUMNS, knee, tables, warnings
 from headsweep.results.published import conditions
 from headsweep.statistics.intervals import SeedBootstrap
 from headsweep.store.layout import Store

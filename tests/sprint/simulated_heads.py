@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headsweep.config import Selector
-from headsweep.experiments.sprint.scores import Answers
+from headsweep.experiments.sprint.pass_at_n import Answers
 
 
 def options(**keys):

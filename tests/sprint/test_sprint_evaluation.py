@@ -28,8 +28,8 @@ from headsweep.experiments.sprint.evaluation import (
 )
 from headsweep.experiments.sprint.experiment import costs_of
 from headsweep.experiments.sprint.frontier import AnsweredFamily, choose, curve
+from headsweep.experiments.sprint.pass_at_n import Answers, drawn, mean_over, ordered
 from headsweep.experiments.sprint.rankers import Shortlist, greedy_cover
-from headsweep.experiments.sprint.scores import Answers, drawn, mean_over, ordered
 from headsweep.experiments.sprint.validation import (
     LIKENESS,
     LossReading,

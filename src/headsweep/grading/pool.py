@@ -1,7 +1,7 @@
 """Grading in worker processes that may die.
 
-Each worker (`headsweep.grading.process`) takes batches of items: texts to read, or pairs to judge.
-Results do not depend on the number of workers or on the batches.
+Each worker (`headsweep.grading.worker_process`) takes batches of items: texts to read, or pairs to
+judge. Results do not depend on the number of workers or on the batches.
 
 Workers end with the call that started them, or are kept for the next call (`keep`): calls from
 several threads share them, and a forked process, which cannot use its parent's, starts its own.
@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Condition, Event, Lock
 from typing import NamedTuple
 
-from headsweep.grading.process import Outcome, Step, Worker
 from headsweep.grading.worker import Limits
+from headsweep.grading.worker_process import Outcome, Step, Worker
 
 _BATCH_ITEMS = 64
 _BATCH_CHARACTERS = 16_384  # so that a batch fits into a pipe, unless a single item does not

@@ -10,7 +10,7 @@ from headsweep.config.titles import title
 from headsweep.files import paths
 from headsweep.page.blocks import Section, marks
 from headsweep.page.declarations import Marks
-from headsweep.results.compression_results import ARM_ACCURACY, TRAINED_ON, causal_arm, control
+from headsweep.results.compression_arms import ARM_ACCURACY, TRAINED_ON, causal_arm, control
 from headsweep.results.facts import Cell, Columns, Sentence, Source
 from headsweep.store.layout import Store
 

@@ -26,7 +26,7 @@ from headsweep.files import paths
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ANSWERS, QUESTIONS
 from headsweep.page.looks import ShownTexts, add_looks
-from headsweep.results.compression_results import read_results
+from headsweep.results.compression_arms import read_results
 from headsweep.results.facts import Source, rows_of
 from headsweep.results.gains import GAINS, HEADS, cells, read_z, shown
 from headsweep.statistics import SIGNIFICANCE

@@ -19,7 +19,7 @@ from headsweep.experiments.sprint.evaluation import MEAN
 from headsweep.experiments.sprint.methods import COVER, SPRINT
 from headsweep.files import paths
 from headsweep.results.comparisons import TESTED_AT_BUDGET, Comparison, Together
-from headsweep.results.compression_results import ARM_ACCURACY, causal_arm, control
+from headsweep.results.compression_arms import ARM_ACCURACY, causal_arm, control
 from headsweep.results.facts import Source, widened
 from headsweep.results.gains import HEADS, shown, shown_by_cut_answers
 from headsweep.results.marks import Mark

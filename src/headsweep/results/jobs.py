@@ -21,8 +21,8 @@ from headsweep.files.tables import (
 from headsweep.results import paper_differences
 from headsweep.results.changes import changes, failures
 from headsweep.results.claims import claims
-from headsweep.results.compression_results import read_results
-from headsweep.results.compressions import tables
+from headsweep.results.compression_arms import read_results
+from headsweep.results.compression_tables import tables
 from headsweep.results.exhibits import RunFiles
 from headsweep.results.facts import record
 from headsweep.results.gains import cells, controls, cut_cells, read_z

@@ -80,10 +80,10 @@ def measure(store: Store, compression: str) -> None:
     encoder = measured[0].learner.encoder
     text = savings.dummy_texts(encoder, 1, first)
     with torch.inference_mode(), _worthwhile_threads(lambda: encoder(**text)) as threads:
-        whole = [entry for entry in measured if not entry.quantised]
-        _timed(whole, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
-        seconds = _answering(whole, lambda learner: learner.answers(examples))
-        test = dict(zip([entry.arm for entry in whole], seconds, strict=True))
+        tested = [entry for entry in measured if not entry.quantised]
+        _timed(tested, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
+        seconds = _answering(tested, lambda learner: learner.answers(examples))
+        test = dict(zip([entry.arm for entry in tested], seconds, strict=True))
         speeds = {
             (tokens, batch): _speeds(measured, batch, tokens, study.repeats)
             for tokens in study.tokens

@@ -22,7 +22,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from headsweep.experiments.sprint.evaluation import SHOWN_N, TESTED
-from headsweep.experiments.sprint.scores import Answers, Trained, Values, estimated, outcomes
+from headsweep.experiments.sprint.pass_at_n import Answers, Trained, Values, estimated, outcomes
 from headsweep.experiments.sprint.validation import Order
 from headsweep.statistics import answers as several
 from headsweep.statistics.differences import Outcomes, largest_n

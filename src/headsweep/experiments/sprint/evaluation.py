@@ -12,8 +12,8 @@ import pandas as pd
 from jaxtyping import Float
 
 from headsweep.experiments.sprint import methods
+from headsweep.experiments.sprint.pass_at_n import Scores, Trained, Values, estimated, outcomes
 from headsweep.experiments.sprint.rankers import Shortlist
-from headsweep.experiments.sprint.scores import Scores, Trained, Values, estimated, outcomes
 from headsweep.experiments.sprint.validation import APART_FROM_ALL, UNKNOWN, LossReading, Order, Z
 from headsweep.files.tables import CURVES
 from headsweep.statistics import TAILS

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from headsweep.errors import TableError
+from headsweep.experiments.sprint.pass_at_n import Answers
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions
-from headsweep.experiments.sprint.scores import Answers
 from headsweep.experiments.sprint.validation import Z
 from headsweep.files import safe_files, tables
 from headsweep.files.record import Stopwatch, read_record, write_record

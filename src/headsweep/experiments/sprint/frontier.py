@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
+from headsweep.experiments.sprint.pass_at_n import Answers, Scores, drawn, ordered
 from headsweep.experiments.sprint.rankers import greedy_cover
-from headsweep.experiments.sprint.scores import Answers, Scores, drawn, ordered
 from headsweep.statistics.answers import pass_at_n_drawn
 from headsweep.statistics.budget import at_budgets, misses, reaches
 from headsweep.statistics.differences import Outcomes

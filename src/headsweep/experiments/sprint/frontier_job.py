@@ -22,7 +22,7 @@ from headsweep.experiments.sprint.frontier import (
     primary_budget,
     worth,
 )
-from headsweep.experiments.sprint.scores import Answers, Scores, estimated
+from headsweep.experiments.sprint.pass_at_n import Answers, Scores, estimated
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import write_csv

@@ -23,8 +23,8 @@ from headsweep.experiments.sprint import (
 )
 from headsweep.experiments.sprint.experiment import Experiment, GradedAnswers
 from headsweep.experiments.sprint.model_card import card
+from headsweep.experiments.sprint.pass_at_n import Trained, mean_over, outcomes
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions
-from headsweep.experiments.sprint.scores import Trained, mean_over, outcomes
 from headsweep.experiments.sprint.scoring import Inputs
 from headsweep.experiments.sprint.validation import reading_of
 from headsweep.files import paths, safe_files, tables

@@ -12,7 +12,7 @@ from headsweep.errors import TableError
 from headsweep.experiments.sprint import choosing_answers, methods, rankers, validation
 from headsweep.experiments.sprint.evaluation import shuffle
 from headsweep.experiments.sprint.experiment import Experiment, GradedAnswers
-from headsweep.experiments.sprint.scores import Answers, Scores, Trained, Values, drawn, ordered
+from headsweep.experiments.sprint.pass_at_n import Answers, Scores, Trained, Values, drawn, ordered
 from headsweep.experiments.sprint.validation import Order, Z
 from headsweep.files.tables import RANKING, TRAININGS
 from headsweep.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered

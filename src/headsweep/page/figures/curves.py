@@ -37,7 +37,7 @@ from headsweep.page.figures.style import (
     method_line,
 )
 from headsweep.results.comparisons import TESTED_AT_BUDGET
-from headsweep.results.compression_results import StudyResults
+from headsweep.results.compression_arms import StudyResults
 from headsweep.results.facts import rows_of
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, plain, points, short

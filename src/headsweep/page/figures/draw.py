@@ -25,7 +25,7 @@ from headsweep.files.record import Stopwatch
 from headsweep.files.safe_files import atomic, read_metadata, read_table, write_csv, write_json
 from headsweep.files.tables import ACCURACY, CURVES, POSITIONS
 from headsweep.page.figures.style import SHEET, TWO_COLUMNS
-from headsweep.results.compression_results import read_results
+from headsweep.results.compression_arms import read_results
 from headsweep.results.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles, Subject
 from headsweep.results.facts import read_csv, record
 from headsweep.results.gains import GAINS, read_z

@@ -13,7 +13,7 @@ import pandas as pd
 
 from headsweep.config.compression import NOTABLE, advised, is_narrow
 from headsweep.config.experiments import ARMS, BASELINE, METHOD
-from headsweep.results.compression_results import (
+from headsweep.results.compression_arms import (
     ARM_ACCURACY,
     LEAST,
     SAVINGS,
