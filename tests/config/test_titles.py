@@ -76,6 +76,7 @@ def test_titles_of_a_shipped_config_differ_and_are_short(file):
 
 
 SWEEP = {"model": "big", "questions": "test", "layers": [0, 5, 6, 7, 9, 10]}
+OF_MAP = {"map": "known", "top": 2}
 LEARNT = {"model": "big", "train": "train", "test": "test", "layers": "all"}
 CHOSEN = {**LEARNT, "embedder": "minilm"}
 STUDY = {"solver": "tiny", "data": "made"}
@@ -92,6 +93,7 @@ OTHERS = STUDIES | {
     },
     "decodings": STUDIES["decodings"] | {"short": {"max_new_tokens": 7}},
     "embedders": STUDIES["embedders"] | {"tiny": {"model": "tiny"}},
+    "maps": {"known": {"model": "big", "questions": "train", "sampling": ["T0.6"]}},
 }
 
 
@@ -126,6 +128,12 @@ OTHERS = STUDIES | {
             SWEEP,
             [{}, {"decoding": "short"}],
             [f"MATH-500 questions, decoding {own}" for own in ("greedy", "short")],
+        ),
+        (  # heads that another entry chooses, by its default outcome and by others
+            "sweeps",
+            SWEEP,
+            [{"heads": OF_MAP}, {"heads": {**OF_MAP, "outcome": "preference"}}],
+            [f"MATH-500 questions, top 2 of map known{own}" for own in ("", " by preference")],
         ),
         ("selectors", CHOSEN, [{"train": "gsm_train"}], ["MATH-500"]),
         (
