@@ -124,8 +124,10 @@ def serve(listener: socket.socket) -> None:
 
     libraries.prepare_command()  # as `headsweep job` does before it imports
     libraries.prepare_job()
+    gc.disable()  # imports leave no garbage
     _import_all()
     gc.freeze()  # a collection in a fork would copy what it looks at
+    gc.enable()
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
         try:
