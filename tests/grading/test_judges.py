@@ -79,7 +79,7 @@ def test_abbreviated_latex_is_written_out():
         r"\frac1": r"\frac1",
         "x = .75": "0.75",
         r"\frac12\text{ m}": r"\frac{1}{2}",
-        r"\frac12\text{ m}\text{ 2 cm}": r"\frac12\text{ m}\text{ 2 cm}",  # as the original gives up
+        r"\frac12\text{ m}\text{ 2 cm}": r"\frac12\text{ m}\text{ 2 cm}",  # it gives up
     }
     assert {text: hendrycks(text) for text in short} == short
 
