@@ -11,6 +11,7 @@
 # make faults   200 seeded rounds of faults: kills, full disks, damage, moved clocks; FROM=, ROUNDS=
 # make kills    an engine killed 20 times in one sweep
 # make errors   1,000 drawn worlds, with effects and without: how often a verdict is wrong
+# make long     tests of which the suite does a part: more draws, more rows of data; HEADSWEEP_DATA=
 # make hostile  10,000 hostile answers graded, and all gold answers of MATH
 # make slurm    the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
 # make llama-cpp  GGUF files against llama.cpp itself, which pip builds in minutes; HEADSWEEP_GGUF=
@@ -33,7 +34,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
 PYTEST := $(BIN)/python -m pytest
-NIGHTLY := faults kills errors proof hostile slurm architectures llama-cpp vllm training figures suite-3.12 suite-3.13
+NIGHTLY := faults kills errors long proof hostile slurm architectures llama-cpp vllm training figures suite-3.12 suite-3.13
 LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
@@ -88,7 +89,6 @@ lint: $(DEVELOPED)
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/mypy
 	$(BIN)/python .ci/idioms.py src benchmarks
-	$(BIN)/python .ci/other_numpy.py $(VENV)/.other-numpy
 	$(BIN)/snakemake --lint
 	$(AGAIN) site
 
@@ -113,6 +113,11 @@ kills: $(DEVELOPED)
 
 errors: $(DEVELOPED)
 	HEADSWEEP_NIGHTLY=1 $(PYTEST) tests/proof
+
+LONG := tests/athena/test_word_problems.py tests/results/test_claims.py tests/sprint/test_sprint_evaluation.py \
+	tests/statistics/test_anytime.py tests/statistics/test_power.py tests/workflow/test_shell_commands.py
+long: $(DEVELOPED)
+	HEADSWEEP_NIGHTLY=1 $(PYTEST) $(LONG)
 
 hostile: $(DEVELOPED)
 	HEADSWEEP_NIGHTLY=1 HEADSWEEP_HOSTILE=10000 $(PYTEST) tests/grading

@@ -62,7 +62,7 @@ class Snakemake:
     def __call__(self, values, *arguments, check=True):
         environment = warm.environment() if self._warm else one_thread()
         done = subprocess.run(
-            self._command(warm.COMMAND if self._warm else COLD, values, arguments),
+            self._command(warm.SNAKEMAKE if self._warm else COLD, values, arguments),
             capture_output=True,
             text=True,
             env=environment,
@@ -109,12 +109,12 @@ def planned(done):
 def planned_again(folder, values):
     """Return whether the next run would make a file that a finished run has lost, by file.
 
-    One file of each kind is tried alone; see `removals`.
+    It fails if the run is not finished. One file of each kind is tried alone; see `removals`.
     """
     found = folder / "removals.json"
-    command = [sys.executable, Path(__file__).with_name("removals.py"), found]
-    command += Snakemake(folder)._command([], values, ["--dry-run"])
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = Snakemake(folder)._command([*warm.COMMAND, "removals", found], values, ["--dry-run"])
+    environment = warm.environment()
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return {file: planned for _, file, planned in json.loads(found.read_text("utf-8"))}
 

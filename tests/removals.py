@@ -1,15 +1,15 @@
 """Removes each kind of file under a finished run in turn, and asks Snakemake what it would make.
 
-python removals.py OUT ARGUMENTS writes, into a file of JSON, what a dry run with the arguments of
-`snakemake` finds: by rule and file, whether the rule is to run when this file alone is missing. Of
-each rule one job is tried, with all its files.
+main() writes, into a file of JSON, the first of its arguments, what a dry run with the other ones,
+those of `snakemake`, finds: by rule and file, whether the rule is to run when this file alone is
+missing. Of each rule one job is tried, with all its files.
 """
 
 import json
 import sys
 from pathlib import Path
 
-from snakemake.cli import main
+from snakemake import cli
 from snakemake.dag import DAG  # after the above: neither order else works
 
 _init = DAG.init
@@ -31,5 +31,6 @@ async def _init_and_remove(dag, *arguments, **options):
     Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
 
 
-DAG.init = _init_and_remove
-main(sys.argv[2:])
+def main():
+    DAG.init = _init_and_remove
+    cli.main(sys.argv[2:])

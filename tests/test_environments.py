@@ -1,8 +1,6 @@
 import json
-import os
 import re
 import subprocess
-import sys
 import tomllib
 from importlib.metadata import requires
 from importlib.metadata import version as installed_version
@@ -13,6 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import warm
 from headsweep import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -100,19 +99,36 @@ def test_installed_packages_are_the_locked_ones():
         assert requirement.specifier.contains(found), f"{requirement.name} {found}"
 
 
-@pytest.mark.parametrize(("ci", "status"), [("", 0), ("true", 1)])
-def test_types_are_checked_with_both_numpys_of_the_lock(tmp_path, monkeypatch, ci, status):
-    """The script that `make lint` runs asks for the other one, and says so where there is none."""
-    names = [line for line in locked("cpu.txt") if line.name == "numpy"]
-    (other,) = (line for line in names if not here(line))
-    script = ".ci/other_numpy.py"
-    assert script in (ROOT / "Makefile").read_text()
-    for name, value in (("CI", ci), ("PIP_NO_INDEX", "1"), ("PIP_CONFIG_FILE", os.devnull)):
-        monkeypatch.setenv(name, value)
-    command = [sys.executable, ROOT / script, tmp_path / "numpy"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == status
-    assert f"skipped, numpy{other.specifier} cannot be had" in done.stdout
+def test_types_are_checked_with_both_numpys_of_the_lock():
+    """Each suite does so with the numpy of its Python, at night with that of the other, too."""
+    numpys = [line.marker for line in locked("cpu.txt") if line.name == "numpy"]
+    assert len(numpys) == 2
+    nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yaml").read_text())
+    steps = nightly["jobs"]["step"]["strategy"]["matrix"]["step"]
+    pythons = ["3.11", *(step.removeprefix("suite-") for step in steps if "suite-" in step)]
+    for marker in numpys:
+        assert any(marker.evaluate({"python_full_version": f"{one}.0"}) for one in pythons)
+    makefile = (ROOT / "Makefile").read_text()
+    assert {f"suite-{one}" for one in pythons[1:]} <= {
+        *re.search("NIGHTLY := (.*)", makefile)[1].split()
+    }
+    assert re.search(r"^lint: .*\n(?:\t.*\n)*\t\$\(BIN\)/mypy$", makefile, re.M)
+
+
+def test_what_is_longer_at_night_runs_at_night():
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    (files,) = re.findall(r"^LONG := (.*)", makefile, re.MULTILINE)
+    steps = makefile.replace("$(LONG)", files)
+    run = re.findall(r"HEADSWEEP_NIGHTLY=1 .*\$\(PYTEST\) (.*)", steps)
+    places = [ROOT / place for step in run for place in step.split()]
+    longer = [
+        file
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if "HEADSWEEP_NIGHTLY" in file.read_text() and file != Path(__file__)
+    ]
+    assert len(longer) > 5
+    for file in longer:
+        assert any(file.is_relative_to(place) for place in places), file
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / ".github/workflows").glob("*.yaml")))
@@ -152,9 +168,9 @@ def test_all_descriptions_of_the_project_agree():
 
 def test_a_run_has_the_default_profile_without_being_told(tmp_path):
     """Without it there is no time left, and a failure stops jobs that do not depend on it."""
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
-    command += ["--dry-run", "--quiet"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    command = [*warm.SNAKEMAKE, "--snakefile", str(ROOT / "Snakefile"), "--dry-run", "--quiet"]
+    how = {"capture_output": True, "text": True, "check": True, "env": warm.environment()}
+    done = subprocess.run(command, cwd=tmp_path, **how)
     assert f"Using workflow specific profile {ROOT}/profiles/default" in done.stderr
     shipped = ROOT / "workflow/profiles/default/config.yaml"
     assert (ROOT / "profiles/default/config.yaml").samefile(shipped)

@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 import warm
 from headsweep.cli import main as cli
 from headsweep.workflow import start
-from processes import python
 
 ROOT = Path(__file__).parents[2]
 EXTEND, HOW_TO = (
@@ -53,7 +52,13 @@ def extended(name, folder):
 
 
 def run(source, *arguments):
-    return python(*arguments, PYTHONPATH=str(source), OMP_NUM_THREADS="1")
+    """Return what an extended package prints: for `-c CODE` or `-m MODULE WORDS`."""
+    command = [*warm.COMMAND, "other_source", str(source), *arguments]
+    done = subprocess.run(
+        command, env=warm.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_every_extension_has_a_how_to_of_less_than_60_lines_that_names_what_is_there():
@@ -191,7 +196,7 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
         _, *words = shlex.split(command)
         if words[0] == "run":
             _, _, _, _, *words = start.command(words[1], words[2:])  # python -P -m snakemake
-            subprocess.run([*warm.COMMAND, *words], env=warm.environment(), check=True)
+            subprocess.run([*warm.SNAKEMAKE, *words], env=warm.environment(), check=True)
         elif words[0] != "solve":
             assert cli.main(words) == 0, command
     for made in (

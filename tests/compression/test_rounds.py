@@ -25,7 +25,7 @@ from headsweep.models.learner import accuracy
 from headsweep.variants import Variant
 
 LAYERS, HEADS, WIDTH = 2, 4, 20
-N, DEV, BATCH = 17, 5, 7  # 3 steps an epoch
+N, DEV, BATCH = 17, 3, 7  # 3 steps an epoch
 SMALL = Solver(
     encoder=Encoder(layers=LAYERS, width=WIDTH, heads=HEADS, intermediate=28, min_count=1),
     depth=4,

@@ -383,7 +383,7 @@ def test_a_row_of_the_table_holds_here_too():
     assert float(row[-2]) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["Llama", "FalconH1", "Bert"])
+@pytest.mark.parametrize("name", ["Llama", "Lfm2", "Bert"])
 def test_masked_heads_are_zeroed_weights_in_each_kind_of_architecture(name):
     apart, effect = deviation(named(name))
     assert apart < 1e-5 < 0.001 < effect

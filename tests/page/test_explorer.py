@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import chdir
 from functools import partial
 from pathlib import Path
 
@@ -170,16 +171,35 @@ def test_a_mark_in_a_group_is_told_as_one_of_q_and_not_of_the_corrected_test(swe
         assert all(label.endswith(f" points, {told}") for label in labels)
 
 
-def written(config):
-    simulation.write(config, figures=False)
-    write_report(Store(config))
-    return Path(paths.REPORT.format(run=config.run)).absolute()
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Return the folder and the config of a run of one sweep, with all that its page shows."""
+    config = simulation.demo().model_copy(update={"selectors": {}, "comparisons": {}})
+    with chdir(folder := tmp_path_factory.mktemp("run")):
+        simulation.fill(config)
+        simulation.write(config, figures=False)
+    return folder, config
 
 
 @pytest.fixture
-def filled(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return simulation.demo().model_copy(update={"selectors": {}, "comparisons": {}})
+def filled(once, enter_copy):
+    """The config of that run, a copy of which is the folder to work in."""
+    folder, config = once
+    enter_copy(folder)
+    return config
+
+
+def written(config):
+    """Write what is known of the sweeps of a run anew, and its page; return the page."""
+    for sweep in config.sweeps:
+        jobs.write_tables(Store(config), sweep, simulation.PUBLISHED)
+        jobs.write_controls(Store(config), sweep)
+    return page_of(config)
+
+
+def page_of(config):
+    write_report(Store(config))
+    return Path(paths.REPORT.format(run=config.run)).absolute()
 
 
 def test_hostile_text_stays_inert(filled, browser):
@@ -217,8 +237,7 @@ def test_hostile_text_stays_inert(filled, browser):
     assert browser.complaints() == []
 
 
-def test_several_sweeps_go_by_their_titles_which_fit_a_phone(tmp_path, monkeypatch, browser):
-    monkeypatch.chdir(tmp_path)
+def test_several_sweeps_go_by_their_titles_which_fit_a_phone(filled, browser):
     values = simulation.DEMO | {"embedders": {}, "selectors": {}, "comparisons": {}}
     known, own = values["models"]["reasoner"], values["sweeps"]["demo"]
     named = "A model with a name as long as one gets"
@@ -240,11 +259,10 @@ def test_several_sweeps_go_by_their_titles_which_fit_a_phone(tmp_path, monkeypat
 
 
 def test_a_run_without_texts_shows_ids_and_keeps_its_outcomes(filled, browser):
-    simulation.fill(filled)
     store = Path("results/store")
     for file in [*store.rglob("L0*.parquet"), *(store / "questions").glob("*.parquet")]:
         file.unlink()
-    browser.open(written(filled))
+    browser.open(page_of(filled))
     browser.click("[data-head=L05H02]")
     assert "test/" in browser.ask("texts('.list ol')")[0]
     browser.click(".list ol button")
@@ -252,8 +270,7 @@ def test_a_run_without_texts_shows_ids_and_keeps_its_outcomes(filled, browser):
     assert browser.complaints() == []
 
 
-def test_of_the_papers_size_a_page_is_small_and_opens_a_head(tmp_path, monkeypatch, browser):
-    monkeypatch.chdir(tmp_path)
+def test_of_the_papers_size_a_page_is_small_and_opens_a_head(filled, browser):
     values = simulation.DEMO | {"embedders": {}, "selectors": {}, "comparisons": {}}
     model = values["models"]["reasoner"] | {"layers": 28, "heads": 28}
     values["questions"] = {"q": {"benchmark": "generated_math", "split": "test", "n": 500}}
@@ -288,8 +305,6 @@ def test_answers_are_those_of_the_heads_with_the_largest_gains(filled, monkeypat
 
 
 def test_a_head_whose_gain_cut_answers_could_decide_is_not_said_to_help(filled, browser):
-    simulation.fill(filled)
-    written(filled)
     (found,) = explorer.explored(Store(filled))
     marked = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
     assert marked
@@ -301,8 +316,7 @@ def test_a_head_whose_gain_cut_answers_could_decide_is_not_said_to_help(filled, 
     left = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
     assert left == marked[1:]
     assert [head["name"] for head in found["heads"] if head["cut_decides"]] == marked[:1]
-    write_report(Store(filled))
-    browser.open(Path(paths.REPORT.format(run=filled.run)).absolute())
+    browser.open(page_of(filled))
     why = "not counted: answers that were cut may decide it"
     cell = f"document.querySelector('[data-head={marked[0]}]')"
     assert browser.run(f"{cell}.ariaLabel").endswith(f" points, {why}")
@@ -402,10 +416,9 @@ def put_looks(config, refused="", token="7"):
 
 
 def test_a_look_shows_what_the_head_reads_and_writes_and_stays_open(filled, browser):
-    simulation.fill(filled)
     put_looks(filled)
     browser.resize(1280, 900)
-    file = written(filled)
+    file = page_of(filled)
     browser.open(file)
     browser.click("[data-head=L00H03]")
     browser.click(".list ol button")
@@ -451,8 +464,6 @@ def test_a_look_shows_what_the_head_reads_and_writes_and_stays_open(filled, brow
 
 def test_looks_of_turned_outcomes_come_first_and_what_is_not_there_is_told(filled, monkeypatch):
     monkeypatch.setattr(looks, "_BUDGET", 8_000)
-    simulation.fill(filled)
-    jobs.write_controls(Store(filled), "demo")
     whys = {None: "the model was not there when this page was made"}
     whys["XModel does \u202e"] = "XModel does [U+202E]"
     for refused, why in whys.items():

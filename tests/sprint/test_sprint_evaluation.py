@@ -1,3 +1,4 @@
+import os
 from itertools import combinations, permutations
 from pathlib import Path
 from types import SimpleNamespace
@@ -433,8 +434,9 @@ def told_apart(better, rounds):
 
 
 def test_equal_families_are_told_apart_in_a_twentieth_at_most_and_unlike_ones_are():
-    assert told_apart(0.0, 150) <= 0.05
-    assert told_apart(0.3, 30) > 0.8
+    rounds = 150 if "HEADSWEEP_NIGHTLY" in os.environ else 60
+    assert told_apart(0.0, rounds) <= 0.05
+    assert told_apart(0.3, rounds // 5) > 0.8
 
 
 def test_the_primary_budget_is_the_largest_that_all_reach():

@@ -1,6 +1,7 @@
 """Intervals that hold at any time: their coverage over all times, and the sequence bet by bet."""
 
 import math
+import os
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from headsweep.statistics.anytime import anytime_interval
 from headsweep.statistics.intervals import paired_interval
 
-STREAMS, QUESTIONS = 200, 300
+STREAMS, QUESTIONS = 200, 300 if "HEADSWEEP_NIGHTLY" in os.environ else 110
 
 
 def streams(chances, seed):

@@ -40,12 +40,10 @@ def test_a_deployed_workflow_runs_with_its_own_config(tmp_path):
     (tmp_path / "workflow").mkdir()
     (tmp_path / "workflow/Snakefile").write_text(SNAKEFILE)
 
-    commands = [sys.executable, "-m", "snakemake", "--directory", tmp_path, "--snakefile"]
-    commands += [tmp_path / "workflow/Snakefile", "--cores", "1"]
-    dry = subprocess.run([*commands, "--dry-run"], capture_output=True, text=True, check=True)
-    assert planned(dry)["all"] == 1
+    snakemake = Snakemake(tmp_path, snakefile=tmp_path / "workflow/Snakefile")
+    assert planned(snakemake(None, "--cores", "1", "--dry-run"))["all"] == 1
     target = "results/mini/audit/sprint.csv"
-    done = subprocess.run([*commands, target], capture_output=True, text=True, check=True)
+    done = snakemake(None, "--cores", "1", target)
     assert (tmp_path / target).is_file()
     assert "In the store: 0 of " in done.stdout + done.stderr  # the handlers are called
     assert (tmp_path / "results/mini/config.json").is_file()
@@ -91,9 +89,11 @@ def unsafe():
     return ["snakemake", "--snakefile", str(ROOT / "Snakefile"), "--configfile", "config.json"]
 
 
-@pytest.mark.parametrize(
-    ("words", "runs"), [(printed, False), (of_the_card, False), (unsafe, True)]
-)
+def test_the_card_of_an_export_names_the_command_that_is_printed():
+    assert printed() == [*of_the_card(), "--directory", "."]
+
+
+@pytest.mark.parametrize(("words", "runs"), [(printed, False), (unsafe, True)])
 def test_a_received_export_runs_no_code(words, runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("profiles/default", "default"):

@@ -19,6 +19,7 @@ import yaml
 from snakemake.utils import format as snakemake_format
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 
+import warm
 from batch_of import batch_of
 from example_config import STUDIES, VALUES, changed
 from headsweep.answers import prepare
@@ -152,8 +153,8 @@ Path("told").write_text(str(session.runs_here(workflow)))
 rule all:
 """
     (tmp_path / "Snakefile").write_text(telling, encoding="utf-8")
-    command = [sys.executable, "-m", "snakemake", *options]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    command, environment = [*warm.SNAKEMAKE, *options], warm.environment()
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
     assert (tmp_path / "told").read_text(encoding="utf-8") == str(here)
 
 

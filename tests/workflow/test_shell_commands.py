@@ -1,6 +1,7 @@
 """What a config says is a word of a command: neither the shell nor a pattern reads it."""
 
 import ast
+import os
 import re
 import shlex
 import string
@@ -158,13 +159,13 @@ def shipped(tmp_path_factory):
 
 def hostile(shipped, extra):
     """Yield the configs that are accepted with something more in a string: in the first of each
-    kind, or if it is ALL, in any.
+    kind, or at night, if it is ALL, in any.
     """
     kinds = set()
     for values in shipped:
         for place, other in changed(values, extra):
             kind = (*place[:1], *place[2:])  # without the name of an entry
-            if extra != ALL and kind in kinds:
+            if kind in kinds and not (extra == ALL and os.environ.get("HEADSWEEP_NIGHTLY")):
                 continue
             kinds.add(kind)
             try:
