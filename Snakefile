@@ -3,8 +3,10 @@ from pathlib import Path
 from snakemake.utils import min_version
 
 from headsweep import __version__
+from headsweep.workflow import interrupts
 
 min_version("9.20")
+interrupts.end_in_a_line()
 
 # The demo is the default; its keys are not merged into other configs.
 if not config:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from headsweep import telling
 from headsweep.store.layout import Store
 
 gc.disable()  # until all is collected that is imported
@@ -111,6 +112,12 @@ def simulated(shared):
         return folder / "results" / config.run, config
 
     return made
+
+
+@pytest.fixture(autouse=True)
+def _no_step_speaks(monkeypatch):
+    """Have steps of commands say nothing of the time they take: under load they would, anywhere."""
+    monkeypatch.setattr(telling, "_PAUSE", 3600.0)
 
 
 @pytest.fixture

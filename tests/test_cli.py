@@ -73,6 +73,8 @@ NO_CONFIG = "nine.yaml cannot be read: No such file or directory; name another, 
 NO_RUN = "'nine' is not a run: neither it nor results/nine is a folder with a config.json"
 NO_MODEL = "./nine is not a folder; name a model folder or a hub id"
 NO_COLUMN = "has no 'question', only q, answer; .* with options as --question-column"
+NO_NUMBER = 'words.csv line 2: answer is "three", not a number alone, as the grader numeric compar'
+TOO_MANY = "questions.questions.n: 3 questions are requested, but .*good.csv has 2; lower n"
 
 MISTAKES = {
     "swep": "'swep' is no COMMAND (did you mean 'sweep'?); choose try, check, plan,",
@@ -83,6 +85,7 @@ MISTAKES = {
     f"{TRY} nine.csv": "nine.csv is missing; put it there",
     f"{TRY} own.csv": NO_COLUMN,
     f"{TRY} good.xlsx": "files end in .csv or .jsonl, or in one of them with .gz",
+    f"{TRY} words.csv --grader numeric": NO_NUMBER,
     f"{TRY} good.csv --layers 6": "--layers 6: the model has 6 layers; choose from 0 to 5",
     "check": "no config is named; give one",
     "check nine.yaml": NO_CONFIG,
@@ -110,6 +113,8 @@ MISTAKES = {
     "map --model ./nine --benchmark good.csv": NO_MODEL,
     f"{MAP} good.csv --temperature 0": "draws the same answer each time, .*; give one above 0",
     f"{MAP} good.csv --samples 1": "no question a right and a wrong answer; give 2 or more",
+    f"{MAP} good.csv --n 3": TOO_MANY,
+    f"{MAP} words.csv --grader numeric": NO_NUMBER,
     f"{MAP} good.csv --layers 0,9": "layers: [0, 9]; model has 6 layers; choose from 0 to 5",
     "sweep": "sweep: the following arguments are required: --model, --benchmark, --layers",
     "sweep --modle m --benchmark b": "'--modle' is no option (did you mean '--model'?)",
@@ -117,6 +122,8 @@ MISTAKES = {
     "sweep --model ./nine --benchmark good.csv --layers 1": NO_MODEL,
     f"{ASK} b --layers x": "'x' is neither numbers, as in 5,15, nor all",
     f"{ASK} good.csv --layers 99": "layers: [99]; model has 6 layers; choose from 0 to 5",
+    f"{ASK} good.csv --layers 1 --n 3 --out a/b": TOO_MANY,
+    f"{ASK} words.csv --layers 1 --grader numeric": NO_NUMBER,
     f"{ASK} good.csv --layers 1 --heads 9": "heads: [9]; model has 4 heads; choose from 0 to 3",
     f"{ASK} good.csv --layers 1 --examples 0": "--examples stand in a prompt of your own: give",
     f"{ASK} b --layers 1 --grader mth": (
@@ -193,6 +200,7 @@ def test_a_mistake_is_answered_in_a_line(words, tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.yaml").write_text("run: mine\nmodles: {}\n")
     (tmp_path / "good.csv").write_text("question,answer\nWhat is 1 + 2?,3\nWhat is 2 + 2?,4\n")
     (tmp_path / "own.csv").write_text("q,answer\nWhat is 1 + 2?,3\n")
+    (tmp_path / "words.csv").write_text("question,answer\nWhat is 1 + 2?,three\n")
     (tmp_path / "good.xlsx").touch()
     (tmp_path / "folder").mkdir()
     before = {*tmp_path.rglob("*")}

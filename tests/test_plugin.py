@@ -312,7 +312,21 @@ def test_a_job_is_told_in_words():
             {"tokens": 95, "limit": 60},
             "writing the first of 6 answers, 95 tokens, 20 s so far",
         ),
-        (4, 10, 20.0, {"tokens": 240, "limit": 60}, "4 of 10 answers after 20 s"),
+        (2, 13, 20.0, {"tokens": 240, "limit": 60}, "2 of 13 answers after 20 s"),
+        (
+            9,
+            10,
+            99.0,
+            {"tokens": 240, "limit": 250},
+            "9 of 10 answers after 99 s, 1 left with 240 of at most 250 tokens",
+        ),
+        (
+            93,
+            100,
+            93.0,
+            {"tokens": 240, "limit": 60},
+            "93 of 100 answers, 1.0/s, 7 left with 240 of at most 420 tokens",
+        ),
     ],
 )
 def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds, heard, said):
@@ -334,11 +348,11 @@ def test_a_job_that_waits_says_nothing_twice_within_the_doubled_time():
             if reports.due(float(second), {"done": done, "seconds": second, **waits}):
                 yield second, done
 
-    stands = [(5, 0), (15, 0), (35, 0), (75, 0)]
-    assert [*told(151)] == [*stands, (95, 7), (100, 8), (110, 8), (130, 8)]
-    assert reports.due(151.0, {"done": 8, "waits": "another engine"})
+    stands = [(4, 0), (11, 0), (25, 0), (53, 0)]
+    assert [*told(151)] == [*stands, (95, 7), (99, 8), (106, 8), (120, 8), (148, 8)]
+    assert reports.due(152.0, {"done": 8, "waits": "another engine"})
     reports, waits = Reports(0.0), {}
-    assert [*told(31)] == [(second, 0) for second in range(5, 31, 5)]
+    assert [*told(31)] == [(second, 0) for second in range(4, 31, 4)]
 
 
 CORES = 2

@@ -1,5 +1,7 @@
 """What takes long says what it does; what is soon done says nothing."""
 
+import ast
+import inspect
 import io
 import logging
 import sys
@@ -8,6 +10,7 @@ import time
 import pytest
 
 from headsweep import telling
+from headsweep.cli import commands
 from headsweep.cli import main as cli
 
 
@@ -70,3 +73,15 @@ def test_a_terminal_shows_of_what_passes_only_the_last(is_terminal, monkeypatch)
     lines = ["counting: 4 s so far", "counting: 8 s so far", "counting: done after 9 s"]
     ends, clear = ("", "\r\x1b[K") if is_terminal else ("\n", "")
     assert screen.getvalue() == ends.join(f"{clear}headsweep: {line}" for line in lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [commands.sweep, commands.head_map, commands.first_questions, commands._sweep, commands._map],
+)
+def test_a_command_says_that_it_begins_before_it_imports_what_is_slow(function):
+    (defined,) = ast.parse(inspect.getsource(function)).body
+    kinds = [type(statement) for statement in defined.body]
+    first = kinds.index(ast.ImportFrom) if ast.ImportFrom in kinds else len(kinds)
+    # Either imports stand in a step of their own, or what is called before has such a step.
+    assert ast.With in kinds[:first] or ast.Assign in kinds[:first]

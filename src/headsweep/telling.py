@@ -11,7 +11,7 @@ _LOG = logging.getLogger(__name__)
 PASSING = {"is_passing": True}
 """Marks, as a record's `extra`, what a terminal shows until the next line."""
 
-_PAUSE = 4.0
+_PAUSE = 3.0
 """Seconds after which a step says what it does, again and again."""
 
 

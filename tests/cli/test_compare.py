@@ -163,6 +163,14 @@ def test_a_folder_that_holds_a_run_is_taken_for_it_and_one_of_several_is_not(pai
     assert "'.' holds several runs; name one: results/one, results/two" in said
 
 
+def test_what_only_a_comparison_of_prompts_has_graded_is_not_said_to_be_missing(pair):
+    for run in pair:
+        values = json.loads((run / "config.json").read_text())
+        comparisons = simulation.DEMO["comparisons"]
+        write_json(run / "config.json", {**values, "comparisons": comparisons})
+    assert compare(*pair)[1] == []
+
+
 def test_runs_without_a_common_question_are_left_out_with_the_reason(pair, capsys):
     file, graded = graded_of("two")
     write_table(file, graded.assign(question_id="other/" + graded["question_id"]), GRADED)

@@ -1,5 +1,6 @@
 """`headsweep try`: the first questions of a sweep, which that sweep takes over."""
 
+import heapq
 import re
 import shlex
 from dataclasses import replace
@@ -11,7 +12,7 @@ from headsweep.benchmarks.draws import draw
 from headsweep.benchmarks.generated import generate
 from headsweep.cli import main as cli
 from headsweep.cli.asked import Asked
-from headsweep.cli.first_questions import choose_grader, choose_limit
+from headsweep.cli.first_questions import Limit, Tried, choose_grader, choose_limit
 from headsweep.cli.own_prompt import source_of
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError
@@ -20,6 +21,7 @@ from headsweep.files.tables import ANSWERS
 from headsweep.results.run import Run
 from headsweep.store.batches import batches
 from headsweep.workflow import preflight
+from mini import REASONER
 
 ROWS = 13
 LIMIT = 60
@@ -35,6 +37,29 @@ def tried(tmp_path_factory):
     table = pd.DataFrame({"q": rows["question"], "answer": rows["answer"]})
     table.to_csv(folder / "mine.csv", index=False)
     return folder
+
+
+def steps_of(lengths, together):
+    """Return the steps in which answers of some lengths are decoded, so many at a time."""
+    rows = [0] * together
+    for length in lengths:
+        heapq.heapreplace(rows, rows[0] + length)
+    return max(rows)
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_a_sweep_takes_no_longer_than_try_says_and_half_of_it_at_least(batch_size):
+    """Of answers that are no faster than those of `try`; one of the ten repeats itself."""
+    config = parse({"run": "own", "models": {"model": REASONER | {"batch_size": batch_size}}})
+    tokens = [52, 124, 135, 185, 203, 208, 229, 233, 367, 2048]
+    looping = [length == 2048 for length in tokens]
+    answers = pd.DataFrame({"tokens": tokens, "cut": looping, "looping": looping})
+    together, seconds_of_a_step = batch_size or 10, 0.7
+    seconds = seconds_of_a_step * steps_of(reversed(tokens), together)
+    tried = Tried(config, answers, seconds, 30, "", Limit(1024, ""))
+    lengths = [min(length, 1024) for length in tokens] * 3 * (1 + 2 * 4)  # of two layers
+    exact = seconds_of_a_step * steps_of(lengths, together)
+    assert exact <= 3600 * tried.hours((1, 4)) <= 2 * exact
 
 
 def given(words, capsys):

@@ -1,6 +1,7 @@
 """A look at a real run that was interrupted: some tables, some journals, some heads not begun."""
 
 import re
+import shutil
 from contextlib import chdir
 from fractions import Fraction
 from pathlib import Path
@@ -278,9 +279,32 @@ def test_without_a_run_they_are_listed_and_the_only_unfinished_one_is_looked_at(
     assert re.search("^other +config file results/other/config.json is", peek(capsys), re.MULTILINE)
 
 
+def test_the_run_of_a_sweep_that_was_typed_here_is_found(interrupted, tmp_path, capsys):
+    whole = peek(capsys)
+    for place in ("headsweep-sweep", "older"):
+        (tmp_path / place).mkdir()
+    Path("results").rename("headsweep-sweep/results")
+    said = peek(capsys)
+    assert said == whole.replace("results/mini", "headsweep-sweep/results/mini")
+    assert "name one: headsweep-sweep/results/mini" in peek(capsys, "nine", status=2)
+    save({**CONFIG, "run": "done", "sweeps": {}})
+    shutil.copytree("headsweep-sweep/results", "older/results")
+    said = peek(capsys)
+    assert [re.split(r" {2,}", line) for line in said.splitlines()[1:4]] == [
+        ["done", "0 of 0", "no report yet"],
+        ["headsweep-sweep/results/mini", "2 of 10", "no report yet"],
+        ["older/results/mini", "2 of 10", "no report yet"],
+    ]
+    named = (
+        "2 runs here are unfinished; name one of done, headsweep-sweep/results/mini, older/resul"
+    )
+    assert named in peek(capsys, "--page", status=2)
+    assert peek(capsys, "older/results/mini") == whole.replace("results/mini", "older/results/mini")
+
+
 def test_without_a_run_it_says_so_and_before_the_first_answer_too(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert f"no run is in {tmp_path}/results; name" in peek(capsys, status=2)
+    assert f"no run is in {tmp_path}/results, nor in those" in peek(capsys, status=2)
     assert "'nine' is not a run" in peek(capsys, "nine", status=2)
     work = Work(batch_of(prepared({**CONFIG, "sweeps": {"math": SWEEP}}), *BATCH))
     said = peek(capsys)

@@ -1,7 +1,9 @@
 """Templates and tokenizers of strangers: they end, and they say the same at any time."""
 
+import json
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 import tiny_models
@@ -10,13 +12,18 @@ from jinja2.runtime import BlockReference, LoopContext, Macro
 from jinja2.utils import Cycler, Joiner, Namespace
 from transformers.utils import chat_template_utils
 
+from headsweep.answers.prepare import prepare_model
 from headsweep.benchmarks.prompts import check_prompts, check_reading, prompt_text
-from headsweep.config import Decoding
+from headsweep.cli.main import main
+from headsweep.config import Decoding, parse
 from headsweep.errors import BenchmarkError, ModelError
+from headsweep.files import paths
 from headsweep.machine import limited
 from headsweep.machine.limited import within_limits
 from headsweep.models import chat_templates
 from headsweep.models.load import load_tokenizer
+from headsweep.store.layout import Store
+from headsweep.store.revisions import resolve
 
 CLOCK = "{{ strftime_now('%d %b %Y %H:%M:%S.%f') }}"
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
@@ -93,6 +100,23 @@ def test_a_template_that_never_ends_or_fills_the_memory_is_ended(
     with_template(model, template + SAID)
     with pytest.raises(ModelError, match=problem):
         check_reading(model, [Decoding()])
+
+
+def test_a_template_that_fails_is_refused_by_check_and_before_its_model_is_ready(
+    model, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    with_template(model, "{{ lipsum() }}")
+    sizes = {"layers": tiny_models.LAYERS, "heads": tiny_models.QUERY_HEADS}
+    tiny = {"source": str(model), **sizes, "kv_heads": tiny_models.KV_HEADS, "billions": 0.001}
+    values = {"run": "own", "models": {"tiny": tiny}, "decodings": {"greedy": {}}}
+    Path("own.json").write_text(json.dumps(values))
+    assert main(["check", "own.json"]) == 2
+    assert "error: models.tiny: the chat template of" in capsys.readouterr().err
+    store = Store(resolve(parse(values)))
+    with pytest.raises(ModelError, match=r"^the chat template of"):
+        prepare_model(store, "tiny")
+    assert not store.path(paths.MODEL, model="tiny").exists()
 
 
 def test_what_is_computed_within_limits_comes_back_and_errors_keep_their_kind():

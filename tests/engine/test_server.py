@@ -609,3 +609,23 @@ def test_stopping_tells_of_an_engine_that_still_begins(run_config, monkeypatch, 
     told = capsys.readouterr()
     assert "no engine runs" not in told.out
     assert "engines that do not listen yet: 1; wait" in told.err
+
+
+def test_jobs_hear_of_progress_every_two_seconds_whatever_comes_between(monkeypatch):
+    now, heard = [0.0], []
+
+    def select(timeout):
+        now[0] += min(timeout, 1.3)  # then a worker has an answer
+        return []
+
+    def told(_job):
+        heard.append(now[0])
+        idle._leaving = len(heard) == 5
+
+    idle = object.__new__(server.Server)
+    vars(idle).update(_idle=60.0, _leaving=False, _jobs=[None], _schedules={})
+    vars(idle).update(_selector=SimpleNamespace(select=select), _feed=int, _sync=int)
+    vars(idle).update(_tell_progress=told)
+    monkeypatch.setattr(server, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    idle.run()
+    assert heard == pytest.approx([2.0, 4.0, 6.0, 8.0, 10.0])

@@ -10,6 +10,7 @@ import pytest
 from gguf import GGUFReader, GGUFWriter, dequantize
 
 from headsweep.benchmarks.prompts import prompt_text
+from headsweep.cli.asked import Asked
 from headsweep.config import Decoding, parse
 from headsweep.errors import ConfigError, ModelError
 from headsweep.models import gguf, source
@@ -45,6 +46,22 @@ def test_what_a_file_states(tmp_path):
     assert gguf.sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
     ends = gguf._end_token_ids(file, gguf._read(file).fields)
     assert ends == [1, 2]  # every token that ends an answer
+
+
+def test_a_file_of_the_working_folder_needs_no_dot_in_a_command(tmp_path, monkeypatch):
+    sizes = {"block_count": 3, "attention__head_count": 8, "attention__head_count_kv": 2}
+    file = written(tmp_path / "tiny.gguf", **sizes)
+    (tmp_path / "own.csv").write_text("question,answer\nWhat is 1 + 2?,3\n")
+    monkeypatch.chdir(tmp_path)
+    asked = Asked(model="tiny.gguf", benchmark="own.csv")
+    config = resolve(asked.config("own", {"greedy": asked.greedy()}, {}))
+    model = config.models["model"]
+    assert (model.source, model.revision) == (str(file), gguf.sha256(file))
+    # A config may be read in another folder: there the same words are a hub id.
+    typed = config.model_dump(mode="json", exclude_none=True)
+    typed["models"]["model"]["source"] = "tiny.gguf"
+    with pytest.raises(ConfigError, match=r"'tiny.gguf' is here but .* write '\./tiny.gguf', or"):
+        resolve(parse(typed))
 
 
 def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path):

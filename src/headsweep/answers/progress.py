@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-_SECONDS_BETWEEN_REPORTS = 5.0
+_SECONDS_BETWEEN_REPORTS = 3.5  # an engine speaks every two: so it is four
 _FEWEST_FOR_RATE, _ENOUGH_FOR_RATE = 10, 100
 """A rate is told once a quarter of all answers is there: after 10 at least, after 100 always."""
 _FEWEST_TOKENS = 16  # of each, from which on their pace is known
@@ -42,6 +42,7 @@ def progress(
     """Return words for so many answers in so many seconds, or for what is waited for.
 
     The first few and the last say nothing of the time left: a batch ends with its longest answers.
+    Of the last ones it is told how far they are from the limit.
     Before the first, where there are so few that all are written at once, it is told what they take
     at most: the time of a token, up to the limit.
 
@@ -63,11 +64,15 @@ def progress(
         written = f", {tokens} tokens" if tokens else ""
         return f"writing the first of {total} answers{written}, {seconds:.0f} s so far{at_most}"
     words = f"{done} of {total} answers"
+    left = total - done
+    of_last = ""
+    if tokens and 0 < left <= _AT_ONCE:
+        of_last = f", {left} left with {tokens} of at most {left * limit} tokens"
     enough_for_rate = max(_FEWEST_FOR_RATE, min(_ENOUGH_FOR_RATE, total / 4))
     if done < enough_for_rate:
-        return f"{words} after {seconds:.0f} s"
+        return f"{words} after {seconds:.0f} s{of_last}"
     rate = done / seconds
     speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
-    if 0 < total - done <= min(_LAST, total / 4):
-        return f"{words}, {speed}, the longest are left"
-    return f"{words}, {speed}, {(total - done) / rate:.0f} s left"
+    if 0 < left <= min(_LAST, total / 4):
+        return f"{words}, {speed}{of_last or ', the longest are left'}"
+    return f"{words}, {speed}, {left / rate:.0f} s left"

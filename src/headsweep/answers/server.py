@@ -96,7 +96,8 @@ class Server:
         """
         last_job = last_word = time.monotonic()
         while time.monotonic() - last_job < self._idle and not self._leaving:
-            for ready, _ in self._selector.select(_SECONDS_BETWEEN_WORDS):
+            until_word = last_word + _SECONDS_BETWEEN_WORDS - time.monotonic()
+            for ready, _ in self._selector.select(max(0.0, until_word)):
                 ready.data()
             self._feed()
             now = time.monotonic()

@@ -158,7 +158,7 @@ def described_model(
     from headsweep.machine.processors import has_gpu
     from headsweep.models import source as files
 
-    local = Path(source).is_dir() or files.local_folder(source)
+    local = Path(source).exists() or files.local_folder(source)
     folder = files.fetch_model(source, revision, or_file=True)
     gpu = device != "cpu" and has_gpu() and torch.version.cuda is not None
     return {

@@ -79,11 +79,11 @@ def _try(**options: Any) -> None:
 
 
 def _map(**options: Any) -> None:
-    from headsweep.experiments.maps.outcomes import UNIT_OF_OUTCOME
-    from headsweep.results.facts import FORMS  # slow to import
-
     _end_orderly()
     table = head_map(**_with_columns(options))
+    from headsweep.experiments.maps.outcomes import UNIT_OF_OUTCOME  # slow, and untold, before it
+    from headsweep.results.facts import FORMS
+
     for outcome, scores in table[table["kind"] == "head"].groupby("outcome", sort=False):
         ranked = scores.sort_values("change", ascending=False, kind="stable")
         shown = scores["shown"].notna().sum()
@@ -107,10 +107,10 @@ def _map(**options: Any) -> None:
 
 
 def _sweep(**options: Any) -> None:
-    from headsweep.results.truncation import NOTABLE_SHARE
-
     _end_orderly()
     table = sweep(**_with_columns(options))
+    from headsweep.results.truncation import NOTABLE_SHARE  # slow, and untold, before it
+
     base: Any = next(table[table["variant"] == "base"].itertuples())
     pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
     heads: list[Any] = list(pruned.itertuples())

@@ -123,7 +123,8 @@ def _parts(run: Path) -> dict[_Key, _Part]:
 
     Sampled answers cannot be paired; Pass@N compares them.
     """
-    config = load(run / CONFIG)
+    # Answers that only a comparison of prompts asks for are graded in a table of its own.
+    config = load(run / CONFIG).model_copy(update={"comparisons": {}})
     store = Store(config)
     usual_folder = store.path(paths.CONFIG).parent
 

@@ -108,22 +108,25 @@ class Tried:
     limit: Limit
 
     def hours(self, layers: Layers) -> float:
-        """Return the hours of a sweep of layers on all questions, at the chosen limit.
+        """Return the hours of a sweep of layers on all questions, at the chosen limit, at most.
 
-        Each of its answers is taken to be as slow as these: most are faster, as they begin as the
-        model's and are only verified so far, and more are decoded together.
+        A step decodes one token of each answer in a batch, so an answer that goes on alone takes as
+        many steps as a batch of its length. The sweep is taken to decode no more answers together
+        than these, and none faster: most are, as they begin as the model's and are only verified
+        so far. Its steps are bounded as those of any list of tasks (Graham 1966).
         """
         from headsweep.store.batches import expand
 
         model = self.config.models[MODEL]
-        chosen = expand(layers, model.layers)
-        heads = sum(len(model.heads_in(layer)) for layer in chosen)
+        heads = sum(len(model.heads_in(layer)) for layer in expand(layers, model.layers))
         tokens = self.answers["tokens"]
+        together = min(len(tokens), model.batch_size or len(tokens))
+        of_step = self.seconds / max(tokens.max(), tokens.sum() / together)
         by_limit = tokens.clip(upper=self.limit.tokens)
         going_on = self.answers["cut"] & ~self.answers["looping"]
         by_limit = by_limit.mask(going_on, self.limit.tokens)
-        of_one = self.seconds / len(tokens) * by_limit.mean() / tokens.mean()
-        return float(of_one * self.questions * (1 + heads) / 3600)
+        in_full_batches = self.questions * (1 + heads) * by_limit.mean() / together
+        return float(of_step * (in_full_batches + by_limit.max()) / 3600)
 
 
 def first_questions(
@@ -151,10 +154,11 @@ def first_questions(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
-    from headsweep.files.record import read_record
-    from headsweep.files.tables import ANSWERS
-    from headsweep.store.batches import Batch
-    from headsweep.variants import BASE
+    with told("beginning"):  # slow to import
+        from headsweep.files.record import read_record
+        from headsweep.files.tables import ANSWERS
+        from headsweep.store.batches import Batch
+        from headsweep.variants import BASE
 
     asked = Asked(model=model, benchmark=benchmark, **options)
     greedy = asked.greedy()

@@ -61,14 +61,15 @@ def head_map(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
-    from headsweep.experiments.maps.known_texts import write_texts
-    from headsweep.experiments.maps.table import write_tables
-    from headsweep.files.tables import TEXTS
-    from headsweep.grading.matrix import grade
-    from headsweep.page.figures.draw import draw
-    from headsweep.results.facts import read_csv  # slow to import
-    from headsweep.store.batches import batches
-    from headsweep.store.map_scores import texts_key
+    with told("beginning"):  # slow to import
+        from headsweep.experiments.maps.known_texts import write_texts
+        from headsweep.experiments.maps.table import write_tables
+        from headsweep.files.tables import TEXTS
+        from headsweep.grading.matrix import grade
+        from headsweep.page.figures.draw import draw
+        from headsweep.results.facts import read_csv
+        from headsweep.store.batches import batches
+        from headsweep.store.map_scores import texts_key
 
     if temperature <= 0:
         raise ConfigError(

@@ -22,7 +22,7 @@ from headsweep.files import paths
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ANSWERS, QUESTIONS
 from headsweep.grading.matrix import accuracy_matrix, grade_answers
-from headsweep.results.run import CONFIG, find, runs
+from headsweep.results.run import CONFIG, find, runs_here
 from headsweep.statistics.anytime import anytime_interval
 from headsweep.store.batches import Batch, batches, pool
 from headsweep.store.layout import Store
@@ -57,7 +57,7 @@ def look(run: str | None) -> str:
     unfinished = [state.folder for state in states if state.lacks_answers]
     if len(unfinished) == 1:
         return "\n\n".join([*([listed] if len(states) > 1 else []), _of_run(unfinished[0])])
-    return f"{listed}\n\nthe heads of one: `headsweep peek {states[0].folder.name}`"
+    return f"{listed}\n\nthe heads of one: `headsweep peek {states[0].name}`"
 
 
 def only_unfinished() -> Path:
@@ -70,7 +70,7 @@ def only_unfinished() -> Path:
     unfinished = [state.folder for state in states if state.lacks_answers]
     if len(unfinished) == 1:
         return unfinished[0]
-    named = ", ".join(state.folder.name for state in states)
+    named = ", ".join(state.name for state in states)
     raise ConfigError(f"{len(unfinished)} runs here are unfinished; name one of {named}")
 
 
@@ -78,6 +78,8 @@ class _State(NamedTuple):
     """How far a run is."""
 
     folder: Path
+    name: str
+    """What names it here: that of a run in results/, or the folder of one below."""
     lacks_answers: bool
     """Whether one of its sweeps lacks tables of answers."""
     cells: tuple[str, ...]
@@ -90,31 +92,34 @@ def _states() -> list[_State]:
     Raises:
         ConfigError: there is none.
     """
-    folders = runs(Path())
+    folders = runs_here()
     if not folders:
         raise ConfigError(
-            f"no run is in {Path(paths.RESULTS).absolute()}; name the folder of one, or the --out "
-            f"of a sweep"
+            f"no run is in {Path(paths.RESULTS).absolute()}, nor in those of folders beside it; "
+            f"name the folder of one, or the --out of a sweep"
         )
     return [_state(folder) for folder in folders]
 
 
 def _state(folder: Path) -> _State:
+    is_here = folder.parent in (Path(), Path(paths.RESULTS))
+    name = folder.name if is_here else str(folder)
     try:
         store = Store(load(folder / CONFIG))
     except HeadsweepError as error:
-        return _State(folder, lacks_answers=False, cells=(folder.name, "", str(error)))
-    answered = [Path(file).exists() for batch in batches(store).values() for file in batch.answers]
-    lacks_answers = any(
-        not store.of_sweep(name, ANSWERS, variant=variant).exists()
-        for name in store.config.sweeps
-        for variant in _shown(store.config, name)
-    )
+        return _State(folder, name, lacks_answers=False, cells=(name, "", str(error)))
+    with contextlib.chdir(folder.absolute().parents[1]):
+        answered = [
+            Path(file).exists() for each in batches(store).values() for file in each.answers
+        ]
+        lacks_answers = any(
+            not store.of_sweep(sweep, ANSWERS, variant=variant).exists()
+            for sweep in store.config.sweeps
+            for variant in _shown(store.config, sweep)
+        )
     page = folder / Path(paths.REPORT).name
     there = f"report: {page}" if page.exists() else "no report yet"
-    return _State(
-        folder, lacks_answers, (folder.name, f"{sum(answered)} of {len(answered)}", there)
-    )
+    return _State(folder, name, lacks_answers, (name, f"{sum(answered)} of {len(answered)}", there))
 
 
 def _listed(states: Sequence[_State]) -> str:

@@ -68,12 +68,13 @@ def sweep(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
-    from headsweep.answers import activations
-    from headsweep.files import tables
-    from headsweep.grading.matrix import grade
-    from headsweep.results.facts import read_csv  # slow to import
-    from headsweep.results.jobs import write_controls
-    from headsweep.store.batches import batches
+    with told("beginning"):  # slow to import
+        from headsweep.answers import activations
+        from headsweep.files import tables
+        from headsweep.grading.matrix import grade
+        from headsweep.results.facts import read_csv
+        from headsweep.results.jobs import write_controls
+        from headsweep.store.batches import batches
 
     asked = Asked(model=model, benchmark=benchmark, **options)
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}

@@ -40,14 +40,7 @@ def begun(config: "Config", out: str | Path) -> Iterator["Store"]:
     from headsweep.store.revisions import resolve
     from headsweep.workflow.preflight import check_devices, preflight
 
-    folder = expanded(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"--out {out}: no such folder can be made ({error.strerror}); name another"
-        ) from None
-    with contextlib.chdir(folder):
+    with _made(out) as folder, contextlib.chdir(folder):
         store = Store(resolve(config))
         preflight(store)
         check_devices(store)
@@ -73,6 +66,29 @@ def begun(config: "Config", out: str | Path) -> Iterator["Store"]:
             raise
         finally:
             del locks  # an error's traceback would keep the file open, and its lock held
+
+
+@contextlib.contextmanager
+def _made(out: str | Path) -> Iterator[Path]:
+    """Yield the folder of results, made if need be; what was made and is empty at last goes again.
+
+    Raises:
+        ConfigError: no such folder can be made.
+    """
+    folder = expanded(out).absolute()
+    lacking = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"--out {out}: no such folder can be made ({error.strerror}); name another"
+            ) from None
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):  # a folder with something in it stays
+            for each in lacking:
+                each.rmdir()
 
 
 def answer(

@@ -39,7 +39,7 @@ def find(given: str) -> Path:
             return folder
         case [_, *_] as several:
             raise ConfigError(f"{given!r} holds several runs; name one: {_listed(several)}")
-    here = runs(Path())
+    here = runs_here()
     none = f"there is none in {Path.cwd()}: name its folder"
     choice = f"name one: {_listed(here)}" if here else none
     raise ConfigError(
@@ -53,6 +53,15 @@ def runs(folder: Path) -> list[Path]:
     if folder.resolve().name != paths.RESULTS:
         folder /= paths.RESULTS
     return sorted(file.parent for file in folder.glob(f"*/{CONFIG}"))
+
+
+def runs_here() -> list[Path]:
+    """Return the folders of the runs in this folder's results/, then in those of folders in it.
+
+    A sweep or a map that is typed here works in a folder of its own.
+    """
+    below = Path().glob(f"*/{paths.RESULTS}/*/{CONFIG}")
+    return [*runs(Path()), *sorted(file.parent for file in below)]
 
 
 def is_foreign(given: str) -> bool:

@@ -113,10 +113,10 @@ def _revision(where: str, section: Input) -> str | None:
         return None
     else:
         named = section.source
-        if Path(named).is_dir():
+        if Path(named).exists():
             raise ConfigError(
-                f"{where}.source: {named!r} is a folder here but reads as a hub id; "
-                f"write './{named}', or leave that folder's parent"
+                f"{where}.source: {named!r} is here but reads as a hub id; write './{named}', or "
+                f"run in another folder"
             )
         if getattr(section, "gguf_file", None) and source.SHA256.fullmatch(revision or ""):
             return revision

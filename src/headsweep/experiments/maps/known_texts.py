@@ -145,7 +145,8 @@ def choose_texts(store: Store, name: str, folder: Path, limit: int | None = None
         raise TableError(
             f"maps.{name}: {used[_PAIR]} of {len(questions)} questions have a right and a wrong "
             f"sample, and {used[_SOLUTION]} a reference solution; {FEWEST} of a kind are needed: "
-            f"draw more samples, raise max_new_tokens if most are cut, or take other questions"
+            f"draw more samples, raise max_new_tokens if most are cut, take other questions, or "
+            f"name the column of a table's solutions (columns.solution, --solution-column)"
         )
     return Chosen(texts, len(questions), used[_PAIR], used[_SOLUTION])
 
