@@ -18,7 +18,7 @@ from headsweep.store.batches import Batch, batches, family_members, placebos
 from headsweep.store.layout import Store
 from headsweep.variants import BASE
 from headsweep.workflow import allocations, cost
-from headsweep.workflow.detectable_gain import Rates, detectable_gains
+from headsweep.workflow.detectable_gain import Rates, detectable_gains, leaves_room
 from headsweep.workflow.memory import training_memory
 from headsweep.workflow.plan import describe
 
@@ -365,6 +365,9 @@ def test_the_plan_says_what_each_sweep_could_see_and_what_it_assumes():
     # A model that is right on all but a twentieth cannot gain as much as the test would need.
     able = detectable_gains(planned, {"big": Rates(accuracy=0.95, changed=0.15)})
     assert {tuple(row[5:]) for row in able[1:]} == {("none", "none")}
+    # Of a quarter that is wrong, heads that change a tenth by chance leave a fifth to gain.
+    rates = Rates(accuracy=0.75, changed=0.1)
+    assert [leaves_room(gain, rates) for gain in (0.19, 0.21)] == [True, False]
     assert detectable_gains(planned, {"another": Rates(accuracy=0.5, changed=0.1)}) == []
     # A pilot of one question, whose outcome no head has changed, says nothing of a sweep.
     told = detectable_gains(planned, {"big": Rates(accuracy=1.0, changed=0.0)})[1:]
