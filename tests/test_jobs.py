@@ -36,7 +36,7 @@ MAY_IMPORT = [
     },
     {
         "answers.activations": "pandas scipy sympy torch transformers",
-        "answers.looks": "pandas scipy sympy torch transformers",
+        "answers.inside_heads": "pandas scipy sympy torch transformers",
         "experiments.maps.known_texts": "pandas scipy sympy torch transformers",
         "experiments.maps.job": "pandas scipy sympy torch transformers",
         "experiments.compression.arm_jobs": "pandas scipy sympy torch transformers",

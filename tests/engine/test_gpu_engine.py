@@ -42,7 +42,7 @@ from headsweep.engine.batch import DecodingBatch
 from headsweep.engine.check import Check
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.engine import Engine
-from headsweep.engine.modules import ModuleRows, Modules, WholePass
+from headsweep.engine.other_architectures import ModuleRows, Modules, WholePass
 from headsweep.engine.requests import Answer, NotFiniteError, Request, Row
 from headsweep.engine.shared_pass import SharedPass
 from headsweep.engine.sizing import fitting_rows, rows_of

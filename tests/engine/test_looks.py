@@ -8,8 +8,8 @@ import tiny_models
 import torch
 from tiny_models import DECODERS, QUERY_HEADS, VOCABULARY, Architecture, named
 
-from headsweep.answers import looks
-from headsweep.answers.looks import END, Site, look_inside
+from headsweep.answers import inside_heads
+from headsweep.answers.inside_heads import END, Site, look_inside
 from headsweep.errors import ModelError
 from headsweep.models.direct_path import DirectPath, FrozenNorm
 from headsweep.models.geometry import find_heads
@@ -136,7 +136,7 @@ def test_rows_are_read_in_batches_and_each_alone_alike(monkeypatch):
     model = built(named("Qwen3"))
     prompts, answers, sites = drawn()
     together = list(look_inside(loaded(model), prompts, answers, sites))
-    monkeypatch.setattr(looks, "_CELLS", 1)
+    monkeypatch.setattr(inside_heads, "_CELLS", 1)
     alone = list(look_inside(loaded(model), prompts, answers, sites))
     assert [look.site.question for look in alone] == ["a", "a", "b", "b", "b"]
     for one in alone:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from headsweep.cli.main import main
-from headsweep.statistics.contested import gains_by_chance
+from headsweep.statistics.published_luck import gains_by_chance
 from headsweep.statistics.luck import best_by_luck, changed_by_chance, of_table
 
 

@@ -8,13 +8,15 @@ import socket
 import subprocess
 import sys
 import threading
+from importlib.metadata import packages_distributions
 
 import psutil
 import pytest
 
 import warm
 from headsweep.workflow import fork_server
-from processes import alive, wait_until
+from mini import ROOT
+from processes import alive, python, wait_until
 
 CLIENT = """\
 import os, sys
@@ -32,6 +34,10 @@ fork_server._import_all = wait
 fork_server.serve(socket.socket(fileno=int(sys.argv[1])))
 """
 NOBODY = 65534
+
+
+def normal(distribution):
+    return distribution.lower().replace("_", "-")
 
 
 def ask(statement, folder, environment, **options):
@@ -118,6 +124,32 @@ def test_without_a_server_nothing_is_asked(tmp_path, monkeypatch):
     assert fork_server.run_in_fork(["job", "grade"]) is None
     monkeypatch.setenv(fork_server.ADDRESS, "headsweep-jobs-of-a-server-that-left")
     assert fork_server.run_in_fork(["job", "grade"]) is None
+
+
+def test_a_job_whose_server_dies_before_it_has_begun_is_left_to_its_own_process(listening):
+    def die():
+        connection, _ = listening.accept()
+        connection.close()  # which resets it, as there is something unread
+
+    dying = threading.Thread(target=die, daemon=True)
+    dying.start()
+    assert fork_server.run_in_fork(["job", "grade"]) is None
+    dying.join()
+
+
+def test_what_only_developers_install_is_not_needed():
+    lines = (ROOT / "envs/dev.txt").read_text(encoding="utf-8").splitlines()
+    names = {line.partition("==")[0] for line in lines}
+    lacking = [
+        module for module, of in packages_distributions().items() if {*map(normal, of)} <= names
+    ]
+    assert {"triton", "gguf", "pytest"} <= {*lacking}
+    python(
+        "-c",
+        f"import sys; sys.modules.update(dict.fromkeys({lacking}));"
+        "from headsweep.workflow import fork_server; fork_server._import_all();"
+        "assert 'headsweep.experiments.sprint.job' in sys.modules",
+    )
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class Slots:
         return keys, values
 
     def at(self, places: Int[Tensor, "2 tokens"]) -> Tensor:
-        """Return a copy of what is at slots and columns, in all layers."""
+        """Return a copy of the keys and values at slots and columns, in all layers."""
         return self._data[:, :, places[0], places[1]]
 
     def put(self, places: Int[Tensor, "2 tokens"], states: Tensor) -> None:

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headsweep.engine.modules import ModuleRows, Modules
+from headsweep.engine.other_architectures import ModuleRows, Modules
 from headsweep.engine.requests import NEAR_TIE, Answer, Request, Row
 from headsweep.engine.sampling import places_at_once
 from headsweep.models.loaded import LoadedModel, dtype_name, in_float32

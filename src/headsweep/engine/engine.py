@@ -31,7 +31,7 @@ from headsweep.engine.devices import give_back_memory
 from headsweep.engine.execution_path import ExecutionPath
 from headsweep.engine.in_progress import RowsInProgress
 from headsweep.engine.loop import Loop
-from headsweep.engine.modules import ModuleRows, Modules
+from headsweep.engine.other_architectures import ModuleRows, Modules
 from headsweep.engine.plans import planned
 from headsweep.engine.refusals import check_kind, check_request, too_little_memory
 from headsweep.engine.requests import Answer, NotFiniteError, Prompt, Request, Row

@@ -29,7 +29,7 @@ class LayerNoise(NamedTuple):
     """d / ‖W d‖ of each head; zero where W d is, as in a layer whose weights are all zero."""
 
     def to(self, device: torch.device | str) -> "LayerNoise":
-        """Return the same on another device."""
+        """Return the noise of the layer on another device."""
         return LayerNoise(self.grams.to(device), self.directions.to(device))
 
     def lengths(

@@ -16,7 +16,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from headsweep.statistics import TAILS
-from headsweep.statistics.contested import heads_by_chance
+from headsweep.statistics.published_luck import heads_by_chance
 from headsweep.statistics.intervals import Estimate
 from headsweep.statistics.selection import fair_signs
 from headsweep.variants import BASE
@@ -224,7 +224,7 @@ def printed(
     """Return the excess of each statistic of printed ``gains`` over chance.
 
     The `pairs` say what is contested of them, as `headsweep.results.published` finds it; chance is
-    that of `headsweep.statistics.contested.heads_by_chance`.
+    that of `headsweep.statistics.published_luck.heads_by_chance`.
     """
     drawn: dict[str, list[np.ndarray]] = {}
     for pair, of_heads in heads_by_chance(pairs, resamples, seed):

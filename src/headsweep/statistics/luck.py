@@ -1,6 +1,6 @@
 """The luck of the best of many tries, exactly.
 
-Chance is that of `headsweep.statistics.contested.heads_by_chance`: base and tries agree on all but
+Chance is that of `headsweep.statistics.published_luck.heads_by_chance`: base and tries agree on all but
 the contested questions, and each answers a contested one right with probability 1/2. With m of
 them, base has B and try k has X_k right, all Binomial(m, 1/2) and independent; the best of K gains
 max X_k − B questions. So P(best gain ≤ d) = Σ_b P(B = b) F(b + d)^K, where F is the distribution of
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy.special import bdtr
 
 from headsweep.statistics import LEVEL
-from headsweep.statistics.contested import noise_share
+from headsweep.statistics.published_luck import noise_share
 
 _UNLIKELY = 1e-16  # counts of the base that add nothing
 _TOLERANCE = 1e-9  # of gains, which are quotients of whole numbers, and of their probabilities
@@ -91,7 +91,7 @@ def of_table(
     """Return the best gain of each group of questions, and what luck alone would give.
 
     How many questions are contested follows from the spread between tries
-    (`headsweep.statistics.contested.noise_share`). Tries that clearly hurt are no candidates.
+    (`headsweep.statistics.published_luck.noise_share`). Tries that clearly hurt are no candidates.
 
     Args:
         accuracy: fractions, NaN where unknown; each group has at least one.

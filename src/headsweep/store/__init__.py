@@ -1,1 +1,1 @@
-"""What a config asks for: its keys, its files in the store, and the work that fills them."""
+"""What a config asks for: batches of answers and arms, their keys, and their files in the store."""

@@ -107,14 +107,22 @@ def ask(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -
             connection.sendall(message)
         except (OSError, EngineError):  # the server has left; or a stream is closed
             return None
-        status = b""
-        if connection.recv(1) == _BEGUN:
-            # From now on a terminal interrupts the fork, too, which tells how it ends.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            status = connection.recv(1)
+        if _heard(connection) != _BEGUN:  # the server has died, or the fork before it began
+            return None
+        # From now on a terminal interrupts the fork, too, which tells how it ends.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        status = _heard(connection)
     if not status:
         raise EngineError("the job's process was killed, perhaps for lack of memory; run again")
     return status[0]
+
+
+def _heard(connection: socket.socket) -> bytes:
+    """Return the next byte of a fork; none if it has ended."""
+    try:
+        return connection.recv(1)
+    except ConnectionError:
+        return b""
 
 
 def serve(listener: socket.socket) -> None:
@@ -201,7 +209,10 @@ def _take_threads() -> None:
 
 
 def _import_all() -> None:
-    """Import every module of the package, and with them what they import when they run."""
+    """Import every module of the package, and with them what they import when they run.
+
+    One of a library that is not installed, as triton, is left to the job that asks for it.
+    """
     import importlib
     import pkgutil
 
@@ -209,7 +220,8 @@ def _import_all() -> None:
 
     for module in pkgutil.walk_packages(headsweep.__path__, "headsweep."):
         if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(module.name)
 
 
 if __name__ == "__main__":

@@ -155,8 +155,8 @@ def activations(batch: "Batch") -> None:
 def look(batch: "Batch", heads: str) -> None:
     """Look inside heads where answers first differ."""
     with quick_imports():
-        from headsweep.answers import looks
-    looks.run(batch, heads)
+        from headsweep.answers import inside_heads
+    inside_heads.run(batch, heads)
 
 
 @declare()

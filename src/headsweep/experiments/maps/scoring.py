@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headsweep.engine.decoder import Decoder
-from headsweep.engine.modules import Modules, WholePass
+from headsweep.engine.other_architectures import Modules, WholePass
 from headsweep.engine.refusals import check_kind
 from headsweep.engine.requests import Drafted, Request, Row
 from headsweep.engine.shared_pass import Chunk, SharedPass

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headsweep.statistics.contested import gains_by_chance, noise_share
+from headsweep.statistics.published_luck import gains_by_chance, noise_share
 
 SIZES = np.array([124, 38, 41, 97, 62, 82, 56])
 
