@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from headsweep.cli.main import main
-from headsweep.statistics.published_luck import gains_by_chance
 from headsweep.statistics.luck import best_by_luck, changed_by_chance, of_table
+from headsweep.statistics.published_luck import gains_by_chance
 
 
 def test_few_coins_are_counted_one_by_one():

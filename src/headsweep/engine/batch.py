@@ -23,8 +23,8 @@ from torch import Tensor
 from headsweep.engine.check import Check
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.graphs import MOST_REPLAYS
-from headsweep.engine.other_architectures import ModuleRows, Modules, WholePass
 from headsweep.engine.operators import PLAIN, Operators
+from headsweep.engine.other_architectures import ModuleRows, Modules, WholePass
 from headsweep.engine.requests import Answer, Drafted, NotFiniteError, Row
 from headsweep.engine.sampling import sample
 from headsweep.engine.shared_pass import Chunk, SharedPass

@@ -16,8 +16,8 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from headsweep.statistics import TAILS
-from headsweep.statistics.published_luck import heads_by_chance
 from headsweep.statistics.intervals import Estimate
+from headsweep.statistics.published_luck import heads_by_chance
 from headsweep.statistics.selection import fair_signs
 from headsweep.variants import BASE
 

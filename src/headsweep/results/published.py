@@ -17,9 +17,9 @@ from headsweep.config import Config, Model
 from headsweep.results.facts import read_csv
 from headsweep.results.gains import OVERALL
 from headsweep.statistics import LEVEL, TAILS
-from headsweep.statistics.published_luck import gains_by_chance
 from headsweep.statistics.intervals import unpaired_difference, wilson
 from headsweep.statistics.luck import of_table
+from headsweep.statistics.published_luck import gains_by_chance
 from headsweep.store.batches import pool
 
 HEAD_PRUNING = "sprint_head_pruning.csv"
