@@ -1,7 +1,7 @@
 """The luck of the best of many tries, exactly.
 
-Chance is that of `headsweep.statistics.published_luck.heads_by_chance`: base and tries agree on all but
-the contested questions, and each answers a contested one right with probability 1/2. With m of
+Chance is that of `headsweep.statistics.published_luck.heads_by_chance`: base and tries agree on all
+but the contested questions, and each answers a contested one right with probability 1/2. With m of
 them, base has B and try k has X_k right, all Binomial(m, 1/2) and independent; the best of K gains
 max X_k − B questions. So P(best gain ≤ d) = Σ_b P(B = b) F(b + d)^K, where F is the distribution of
 one count.
