@@ -49,7 +49,7 @@ print("goes on")
     ],
 )
 def test_only_the_first_interrupt_counts(code, status, printed, said):
-    command = [sys.executable, "-c", BEGIN + code]
+    command = ["env", "--default-signal=INT", sys.executable, "-c", BEGIN + code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = done.stderr.splitlines()
     assert (done.returncode, done.stdout, lines[:1] + lines[1:][-1:]) == (status, printed, said)
