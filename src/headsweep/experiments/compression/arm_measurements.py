@@ -26,9 +26,10 @@ from headsweep.statistics.intervals import half_width
 from headsweep.store.batches import arms
 from headsweep.store.layout import Store
 
+_PAIR = ((BASELINE, False), (METHOD, False))  # of whose times the report speaks
 _WARM_UPS = 3  # before a pass is timed
 _FEWEST_TURNS, _TEST_TURNS = 2, 4  # the whole test takes far longer than a pass
-_MORE_SECONDS = 5  # for further turns of all, and again for those of baseline and method
+_MORE_SECONDS = 5  # for further turns of all, and again for those of the pair
 _NEW_TOKENS, _DECODE_TURNS = 16, 3
 _WORTH = 1.5  # times as fast that all threads have to be
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
@@ -55,8 +56,7 @@ def measure(store: Store, compression: str) -> None:
     and what a pass holds, see `savings.peak_bytes`), the seconds to answer the whole test part
     (without grading) and these seconds relative to the arm `baseline` (see `_answering`). A CPU
     computes on as many threads as are worth it (see `_worthwhile_threads`). 8-bit weights run on a
-    CPU only, so they are not timed where there is a GPU; their peak is not counted, and they do not
-    answer the test.
+    CPU only, so they are not timed where there is a GPU; their peak is not counted.
     """
     stopwatch = Stopwatch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -80,10 +80,8 @@ def measure(store: Store, compression: str) -> None:
     encoder = measured[0].learner.encoder
     text = savings.dummy_texts(encoder, 1, first)
     with torch.inference_mode(), _worthwhile_threads(lambda: encoder(**text)) as threads:
-        tested = [entry for entry in measured if not entry.quantised]
-        _timed(tested, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
-        seconds = _answering(tested, lambda learner: learner.answers(examples))
-        test = dict(zip([entry.arm for entry in tested], seconds, strict=True))
+        _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
+        test = _answering(measured, lambda learner: learner.answers(examples))
         speeds = {
             (tokens, batch): _speeds(measured, batch, tokens, study.repeats)
             for tokens in study.tokens
@@ -105,8 +103,7 @@ def measure(store: Store, compression: str) -> None:
                 }
                 if tokens == first and batch == most:
                     row["peak_bytes"] = entry.peak
-                    if not entry.quantised:
-                        row |= dict(zip(_TEST_TIME, test[entry.arm], strict=True))
+                    row |= dict(zip(_TEST_TIME, test[place], strict=True))
                 rows.append(row)
     output = store.path(paths.MEASUREMENTS, compression=compression)
     table = pd.DataFrame(rows).astype({"peak_bytes": "Int64", "cache_bytes": "Int64"})
@@ -186,8 +183,8 @@ def _answering(
     Turns of all are followed by turns of the baseline and the method (see `narrowed`). Both end by
     the clock: however slow the machine, a test is answered twice, and then for `_MORE_SECONDS`.
     """
-    names = [entry.arm for entry in measured]
-    base = names.index(BASELINE) if BASELINE in names else None
+    names = [(entry.arm, entry.quantised) for entry in measured]
+    base = names.index(_PAIR[0]) if _PAIR[0] in names else None
     turns = _repeated(
         _timed(measured, answer, _FEWEST_TURNS),
         lambda: _timed(measured, answer, 1),
@@ -195,8 +192,8 @@ def _answering(
     )
     seconds = np.exp(np.log(turns).mean(axis=0))
     ratios = relative(turns, base)
-    if base is not None and METHOD in names:
-        method = names.index(METHOD)
+    if base is not None and _PAIR[1] in names:
+        method = names.index(_PAIR[1])
         pair = [measured[base], measured[method]]
         more = narrowed(turns[:, [base, method]], lambda: _timed(pair, answer, 1))
         ratios[method] = relative(more, 0)[1]
