@@ -118,7 +118,8 @@ def _sweep(**options: Any) -> None:
     cut = table["truncated"].mean()
     if cut > NOTABLE_SHARE:
         print(
-            f"{percent(cut)} of all answers were cut at the token limit; --max-new-tokens raises it"
+            f"{percent(cut)} of all answers were cut at the token limit; a higher --max-new-tokens "
+            f"lets those end that do not repeat themselves"
         )
     print()
     print("without head  accuracy    gain  95% over all heads  p corrected")
