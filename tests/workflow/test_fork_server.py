@@ -12,6 +12,7 @@ from importlib.metadata import packages_distributions
 
 import psutil
 import pytest
+from packaging.utils import canonicalize_name
 
 import warm
 from headsweep.workflow import fork_server
@@ -34,10 +35,6 @@ fork_server._import_all = wait
 fork_server.serve(socket.socket(fileno=int(sys.argv[1])))
 """
 NOBODY = 65534
-
-
-def normal(distribution):
-    return distribution.lower().replace("_", "-")
 
 
 def ask(statement, folder, environment, **options):
@@ -141,7 +138,9 @@ def test_what_only_developers_install_is_not_needed():
     lines = (ROOT / "envs/dev.txt").read_text(encoding="utf-8").splitlines()
     names = {line.partition("==")[0] for line in lines}
     lacking = [
-        module for module, of in packages_distributions().items() if {*map(normal, of)} <= names
+        module
+        for module, of in packages_distributions().items()
+        if {*map(canonicalize_name, of)} <= names
     ]
     assert {"triton", "gguf", "pytest"} <= {*lacking}
     python(
