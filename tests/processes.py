@@ -11,11 +11,11 @@ import psutil
 
 
 def working_in(folder, *words):
-    """Return the other processes of a folder, oldest first, whose commands have some words."""
+    """Return the other processes of a folder, oldest first, whose names and commands have words."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # others' processes, and those that end
-            line = " ".join(process.cmdline())
+            line = " ".join([process.name(), *process.cmdline()])
             near = Path(process.cwd()).is_relative_to(folder) or str(folder) in line
             if near and process.pid != os.getpid() and all(word in line for word in words):
                 found.append(process)
@@ -31,11 +31,12 @@ def alive(process):
 
 def wait_until(condition, seconds=300.0):
     """Wait until a condition holds, and return its value."""
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begun
+        if waited > seconds:
             raise TimeoutError(f"not within {seconds} s")
-        time.sleep(0.02)
+        time.sleep(max(0.02, waited / 20))  # a look at all processes takes as long
     return value
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from example_config import VALUES
-from headsweep.answers import sockets
 from headsweep.config import parse
 from headsweep.errors import ConfigError, EngineError
+from headsweep.machine import sockets
 from processes import python
 
 SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
@@ -72,7 +72,7 @@ OWN_READERS = {
     "grading/worker": "devices and files of the kernel",
     "cli/main": "a device of the kernel",
     "results/published": "the papers' numbers, which are no files of a run",
-    "answers/sockets": "a file of the kernel",
+    "answers/engine_sockets": "a file of the kernel",
 }
 """Modules that open files themselves, and which files these are. All others read through the first
 three, so that damage to a file of a run or the store never passes unseen."""
@@ -256,7 +256,7 @@ def test_only_plain_files_opens_a_file_to_write():
     handed = {"answers/client.py: os.fdopen", "store/journal.py: os.fdopen"}
     handed |= {"cli/main.py: os.fdopen"}  # what `open_to_write` has opened
     handed |= {"machine/limited.py: os.fdopen"}  # a pipe
-    handed |= {"workflow/fork_server.py: os.fdopen"}  # the streams of who asks
+    handed |= {"machine/fork_server.py: os.fdopen"}  # the streams of who asks
     assert opening == handed | {"cli/main.py: Path(os.devnull).open"}
 
 

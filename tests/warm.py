@@ -1,6 +1,6 @@
 """`snakemake` for mini-runs, with its imports and those of its jobs done: a server forks them.
 
-It is the server that local runs begin for their jobs (`headsweep.workflow.fork_server`), with
+It is the server that local runs begin for their jobs (`headsweep.machine.fork_server`), with
 Snakemake imported, too. Their jobs find it in the environment and begin none. It also forks
 modules of this folder, and commands of other processes of a test.
 
@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from headsweep.workflow import fork_server
+from headsweep.machine import fork_server
 
 COMMAND = sys.executable, __file__
 """What a module and its arguments follow, in the environment below."""
@@ -25,10 +25,13 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1", fork_server.ADDRESS: _address()}
 
 
-@cache
-def _address():
+def begin():
+    """Begin a server with the environment of this moment, and return its address."""
     fork_server.begin(__file__, "serve")
     return os.environ.pop(fork_server.ADDRESS)  # cold runs begin their own
+
+
+_address = cache(begin)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The engine process: real processes, a tiny model, and everything that may go wrong."""
 
 import contextlib
-import io
 import json
 import logging
 import multiprocessing
@@ -10,7 +9,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -24,9 +22,10 @@ import pytest
 
 import forked
 import inline
+import warm
 from batch_of import batch_of
 from comparing import check, same_answers
-from headsweep.answers import client, job_request, progress, server, sockets, worker
+from headsweep.answers import client, engine_sockets, job_request, progress, server, worker
 from headsweep.answers.job_request import JobRequest
 from headsweep.answers.schedule import Schedule
 from headsweep.answers.work import Work
@@ -42,6 +41,7 @@ from headsweep.files.locks import Locks
 from headsweep.files.record import record_path
 from headsweep.files.safe_files import read_table, write_json
 from headsweep.files.tables import ANSWERS
+from headsweep.machine import fork_server, sockets
 from headsweep.store import journal, layout
 from headsweep.store.keys import key
 from headsweep.store.layout import Store, mark_version, write_config
@@ -61,18 +61,18 @@ def spawned(run_config, monkeypatch):
     yield run_config
     client.stop()
     assert engines() == []
-    assert sockets.names() == []
+    assert engine_sockets.names() == []
 
 
 @pytest.fixture
 def served(spawned, monkeypatch):
     """The same, with engines that have torch loaded as they start: they take no seconds."""
-    monkeypatch.setattr(subprocess, "run", forked.run)
+    monkeypatch.setattr(fork_server, "ask", forked.ask)
     return spawned
 
 
 def engines():
-    return working_in(Path.cwd())
+    return working_in(Path.cwd(), "sweep-engine")
 
 
 def written(values):
@@ -155,6 +155,29 @@ def test_one_engine_answers_all_jobs_and_works_ahead(spawned, capsys):
     ):
         cli.main(["engine", command])
         assert said in capsys.readouterr().out
+
+
+def test_an_engine_forks_from_the_server_of_a_run_s_jobs_and_is_nobody_s_child(
+    spawned, monkeypatch
+):
+    monkeypatch.setenv(fork_server.ADDRESS, warm.environment()[fork_server.ADDRESS])
+    at_interrupt = signal.getsignal(signal.SIGINT)
+    run(spawned, HEADS[0])
+    assert signal.getsignal(signal.SIGINT) == at_interrupt
+    engine, *workers = engines()
+    assert len(workers) == 2
+    assert "warm.py" in " ".join(engine.cmdline())
+    assert os.getsid(engine.pid) == os.getpgid(engine.pid) == engine.pid
+    assert "warm.py" not in " ".join(engine.parent().cmdline())
+    os.kill(engine.pid, signal.SIGINT)
+    run(spawned, HEADS[1])
+    assert alive(engine)
+    answered = read_table(work_on(spawned).output(HEADS[1]), ANSWERS)
+    assert client.stop() == 1
+    (expected,) = answered_here(spawned, HEADS[1])
+    compared = Counter()
+    assert same_answers(answered, expected, compared)
+    check(compared)
 
 
 def test_an_engine_that_cannot_begin_is_told_in_one_line(run_config, tmp_path, monkeypatch):
@@ -382,7 +405,7 @@ def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leav
     file.write_text(right, encoding="utf-8")
     monkeypatch.setattr(client, "IDLE_SECONDS", 0.5)
     client.ask(work_on(served), BASE, cores=1)
-    wait_until(lambda: not engines() and not sockets.names())
+    wait_until(lambda: not engines() and not engine_sockets.names())
     assert client.status() == []
 
 
@@ -445,9 +468,11 @@ def test_a_bug_of_the_engine_is_told_with_its_log_and_what_to_do(run_config, mon
     """The process itself is replaced: it ends where it would begin to serve."""
     told = []
     request = asked(run_config)
-    order = {"request": request._asdict(), "listener": 0, "idle": 1.0}
-    monkeypatch.setattr(server.sys, "stdin", io.StringIO(json.dumps(order)))
+    order = json.dumps({"request": request._asdict(), "idle": 1.0})
+    monkeypatch.setattr(server.sys, "argv", [server.__name__, order])
     monkeypatch.setattr(server.os, "fork", lambda: 0)
+    monkeypatch.setattr(server.os, "setsid", lambda: None)
+    monkeypatch.setattr(server, "name_process", lambda _: None)
     monkeypatch.setattr(server.signal, "signal", lambda *_: None)
     monkeypatch.setattr(server.socket, "fromfd", lambda *_: MagicMock())
     failing = SimpleNamespace(start_workers=lambda *_: 1 / 0, close=told.append)
@@ -464,7 +489,7 @@ def test_other_settings_and_other_folders_have_engines_of_their_own(served, tmp_
     updates = {"dtype": "bfloat16", "batch_size": 5, "graphs": "off", "tensor_parallel": 2}
     for name, value in updates.items():
         names.add(asked(of_model(served, **{name: value})).engine)
-    assert all(name.startswith(sockets.prefix()) for name in names)
+    assert all(name.startswith(engine_sockets.prefix()) for name in names)
     (tmp_path / "elsewhere").mkdir()
     with monkeypatch.context() as patch:
         patch.chdir(tmp_path / "elsewhere")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from headsweep.answers import client, sockets
+from headsweep.answers import client, engine_sockets
 from headsweep.cli.store import refuse_while_running
 from headsweep.errors import ConfigError, EngineError
 from headsweep.files.locks import Locks
+from headsweep.machine import sockets
 from processes import python
 
 STOPPING = "from headsweep.answers import client; print(client.stop(), flush=True)"
@@ -28,7 +29,7 @@ TAKING = (
 def listener(tmp_path, monkeypatch):
     """A socket of this process, to be bound to an engine's name of this folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sockets, "_LOOKS", 2)
+    monkeypatch.setattr(engine_sockets, "_LOOKS", 2)
     with socket.socket(socket.AF_UNIX) as made:
         made.setblocking(False)
         yield made
@@ -37,7 +38,7 @@ def listener(tmp_path, monkeypatch):
 def test_another_users_socket_is_left_alone_with_one_line(listener, monkeypatch, caplog):
     user = os.getuid() + 1
     monkeypatch.setattr(os, "getuid", lambda: user)
-    listener.bind(f"\0{sockets.prefix()}beside")  # held by a process that is not this user's
+    listener.bind(f"\0{engine_sockets.prefix()}beside")  # held by a process that is not this user's
     listener.listen(0)
     assert client.status() == []
     assert client.stop() == 0
@@ -51,26 +52,28 @@ def test_another_users_socket_is_left_alone_with_one_line(listener, monkeypatch,
 
 
 def test_only_the_process_that_holds_a_socket_gets_a_signal(listener):
-    name = f"{sockets.prefix()}engine"
+    name = f"{engine_sockets.prefix()}engine"
     listener.bind(f"\0{name}")
     listener.listen()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        assert not sockets.send_signal(name, other.pid, signal.SIGKILL)
+        assert not engine_sockets.send_signal(name, other.pid, signal.SIGKILL)
         assert other.poll() is None
         other.communicate(b"\n")
-    code = f"from headsweep.answers import sockets; print(sockets.send_signal({name!r}, 0, 15))"
+    code = (
+        f"from headsweep.answers import engine_sockets as s; print(s.send_signal({name!r}, 0, 15))"
+    )
     assert python("-c", code) == "False\n"  # 0 would be its own process group
     heard = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
     try:
-        assert sockets.send_signal(name, os.getpid(), signal.SIGUSR1)
+        assert engine_sockets.send_signal(name, os.getpid(), signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert heard == [signal.SIGUSR1]
 
 
 def test_stopping_refuses_a_process_that_does_not_hold_the_socket(listener, monkeypatch):
-    listener.bind(f"\0{sockets.prefix()}engine")
+    listener.bind(f"\0{engine_sockets.prefix()}engine")
     listener.listen()
     monkeypatch.setattr(sockets, "check_peer", lambda _: 0)  # as of another container
     monkeypatch.setattr(client, "_SECONDS_TO_STOP", 0.2)
@@ -79,7 +82,7 @@ def test_stopping_refuses_a_process_that_does_not_hold_the_socket(listener, monk
 
 
 def test_stopping_from_another_container_ends_neither_the_engine_nor_itself(listener):
-    listener.bind(f"\0{sockets.prefix()}engine")
+    listener.bind(f"\0{engine_sockets.prefix()}engine")
     listener.listen()
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", STOPPING]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +21,7 @@ from headsweep.files import paths
 from headsweep.files.locks import Locks
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ANSWERS
+from headsweep.machine import fork_server
 from headsweep.store import batches, journal
 from headsweep.store.layout import Store, write_config
 from hosts import Host
@@ -38,7 +38,7 @@ GROUP = 5
 def planned(run_config, monkeypatch):
     """A config of the base and 24 heads, which are answered in groups of five."""
     monkeypatch.setattr(schedule, "UNIT_VARIANTS", GROUP)
-    monkeypatch.setattr(subprocess, "run", forked.run)
+    monkeypatch.setattr(fork_server, "ask", forked.ask)
     monkeypatch.setattr(journal, "append", append)
     sweep = Sweep(model="tiny", questions="large", layers="all")
     return run_config.model_copy(update={"sweeps": {"all": sweep}})

@@ -163,7 +163,7 @@ def fill_the_disk(run):
         run.start().wait(run.patience)
         shutil.copytree(results, kept, symlinks=True)
     finally:
-        run.kill("headsweep.answers.server")
+        run.kill("sweep-engine")
         subprocess.run(["umount", "--lazy", str(results)], check=True)
     results.rmdir()
     kept.rename(results)
@@ -218,7 +218,7 @@ def start_two(run):
 FAULTS = {
     "kill Snakemake": lambda run: kill(run, "-m snakemake"),
     "kill a job": lambda run: kill(run, "headsweep", "--log"),
-    "kill the engine": lambda run: kill(run, "headsweep.answers.server"),
+    "kill the engine": lambda run: kill(run, "sweep-engine"),
     "kill everything": kill_everything,
     "fill the disk": fill_the_disk,
     "make a file immutable": make_immutable,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import warm
 from comparing import assert_same
 from headsweep.answers.client import IDLE_SECONDS
 from mini import MINIATURE, REASONER, Snakemake, left_over
@@ -38,9 +39,9 @@ SWEEP["models"] = {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}
 """Of three heads on two question sets, with samples of the base model; two models."""
 STAYING = """
 import pathlib, socket, sys
-from headsweep.answers import sockets
+from headsweep.answers import engine_sockets
 listener = socket.socket(socket.AF_UNIX)
-listener.bind(chr(0) + sockets.prefix() + "beside")
+listener.bind(chr(0) + engine_sockets.prefix() + "beside")
 listener.listen()
 print("listens", flush=True)
 while True:
@@ -62,6 +63,8 @@ def moments(tmp_path, monkeypatch):
     folder = str(Path(__file__).parent / "deaths")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [folder, found])))
     monkeypatch.setenv("HEADSWEEP_TEST_DEATHS", str(file))
+    address = warm.begin()  # of a server whose forks are told of this file
+    monkeypatch.setattr(warm, "_address", lambda: address)
     return file
 
 
@@ -72,7 +75,7 @@ def journaled(moments):
 
 def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(moments, tmp_path):
     quiet, disturbed = tmp_path / "quiet", tmp_path / "disturbed"
-    engines = partial(working_in, disturbed, "headsweep.answers.server")
+    engines = partial(working_in, disturbed, "sweep-engine")
     for folder in (quiet, disturbed):
         folder.mkdir()
     Snakemake(quiet)(SWEEP, *OPTIONS, "2")

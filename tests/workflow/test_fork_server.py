@@ -15,19 +15,19 @@ import pytest
 from packaging.utils import canonicalize_name
 
 import warm
-from headsweep.workflow import fork_server
+from headsweep.machine import fork_server
 from mini import ROOT
-from processes import alive, python, wait_until
+from processes import alive, wait_until
 
 CLIENT = """\
 import os, sys
-from headsweep.workflow.fork_server import ask
+from headsweep.machine.fork_server import ask
 sys.exit(ask("timeit", ["timeit", "-n", "1", "-r", "1", *sys.argv[1:]], {**os.environ}))
 """
 """Has a fork do a statement: `timeit.main` does those of its command line."""
 SERVER = """\
 import pathlib, socket, sys, time
-from headsweep.workflow import fork_server
+from headsweep.machine import fork_server
 def wait():
     while not pathlib.Path("ready").exists():
         time.sleep(0.01)
@@ -134,7 +134,9 @@ def test_a_job_whose_server_dies_before_it_has_begun_is_left_to_its_own_process(
     dying.join()
 
 
-def test_what_only_developers_install_is_not_needed():
+def test_a_run_s_server_needs_nothing_that_only_developers_install_and_its_forks_fork_nothing(
+    tmp_path, monkeypatch
+):
     lines = (ROOT / "envs/dev.txt").read_text(encoding="utf-8").splitlines()
     names = {line.partition("==")[0] for line in lines}
     lacking = [
@@ -143,12 +145,23 @@ def test_what_only_developers_install_is_not_needed():
         if {*map(canonicalize_name, of)} <= names
     ]
     assert {"triton", "gguf", "pytest"} <= {*lacking}
-    python(
-        "-c",
-        f"import sys; sys.modules.update(dict.fromkeys({lacking}));"
-        "from headsweep.workflow import fork_server; fork_server._import_all();"
-        "assert 'headsweep.experiments.sprint.job' in sys.modules",
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys; sys.modules.update(dict.fromkeys({lacking}))"
     )
+    monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        fork_server.begin()
+    server = fork_server._begun.pop()
+    statement = (
+        "import sys; modules = {*sys.modules}; from headsweep.machine import fork_server;"
+        "print('headsweep.experiments.sprint.job' in modules, fork_server.run_in_fork(['job']))"
+    )
+    client = ask(statement, tmp_path, {**os.environ})
+    assert client.communicate()[0].startswith("True None\n")
+    server.communicate()  # it leaves as its standard input is closed
+    assert server.returncode == 0
+    os.environ.pop(fork_server.ADDRESS)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +189,6 @@ def test_a_job_that_needs_no_network_is_handed_over(listening, tmp_path, words, 
     if status == 9:
         answering.join()
         assert said[0]["arguments"][1:] == words and said[0]["folder"] == str(tmp_path)
-        assert fork_server.ADDRESS not in said[0]["environment"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -194,7 +206,7 @@ def test_another_user_is_not_served(tmp_path):
 
 RUN = f"""\
 import os, subprocess, sys, time
-from headsweep.workflow import fork_server
+from headsweep.machine import fork_server
 fork_server.begin("-c", {SERVER!r})
 print(fork_server._begun[0].pid, flush=True)
 if sys.argv[1:]:

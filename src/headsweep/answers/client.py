@@ -22,13 +22,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headsweep.answers import sockets
+from headsweep.answers import engine_sockets
 from headsweep.answers.job_request import LINE_LIMIT, JobRequest
 from headsweep.answers.progress import Reports, progress
 from headsweep.errors import EngineError
 from headsweep.files import paths
 from headsweep.files.paths import BatchKeys
 from headsweep.files.plain_files import open_to_write, read_plain
+from headsweep.machine import fork_server, sockets
 from headsweep.telling import PASSING, told
 from headsweep.words import doing
 
@@ -41,6 +42,7 @@ _LOG = logging.getLogger(__name__)
 
 IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
 
+_SERVER = "headsweep.answers.server"
 _RUN = "HEADSWEEP_RUN"  # names the run in the environment of its jobs
 _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
@@ -124,7 +126,7 @@ def status() -> list[dict[str, Any]]:
     One that says nothing for ten seconds loads its model, or is stopped: its process alone is told.
     """
     said: list[dict[str, Any]] = []
-    for name in sockets.names():
+    for name in engine_sockets.names():
         if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
             continue
         with connection, contextlib.suppress(OSError):
@@ -148,7 +150,7 @@ def end_run() -> None:
     message = json.dumps({"ended": _this_run()}).encode() + b"\n"
     staying = set[str]()
     deadline = time.monotonic() + _SECONDS_TO_STOP
-    while (left := set(sockets.names()) - staying) and time.monotonic() < deadline:
+    while (left := set(engine_sockets.names()) - staying) and time.monotonic() < deadline:
         for name in left:
             if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
                 continue
@@ -168,7 +170,7 @@ def stop() -> int:
     """
     stopped = set[int]()
     deadline = time.monotonic() + _SECONDS_TO_STOP
-    while names := sockets.names():
+    while names := engine_sockets.names():
         refused = [name for name in names if not _stop(name, stopped)]
         if time.monotonic() > deadline:
             break
@@ -178,7 +180,7 @@ def stop() -> int:
             f"the process that listens at {refused[0]} does not hold that socket here, so it gets "
             f"no signal; it runs in another container, perhaps: give `headsweep engine stop` there"
         )
-    if left := sockets.names():  # not those of `names` that have just been stopped
+    if left := engine_sockets.names():  # not those of `names` that have just been stopped
         raise EngineError(
             f"engines that do not listen yet: {len(left)}; wait until `headsweep engine status` "
             f"shows them, and give `headsweep engine stop` again"
@@ -195,14 +197,14 @@ def _stop(name: str, stopped: set[int]) -> bool:
         return True
     with connection, contextlib.suppress(ConnectionError):
         engine = sockets.check_peer(connection)
-        if not sockets.send_signal(name, engine, signal.SIGTERM):  # or it is about to end
+        if not engine_sockets.send_signal(name, engine, signal.SIGTERM):  # or it is about to end
             return False
         stopped.add(engine)
         connection.settimeout(_SECONDS_TO_STOP)
         try:
             list(_messages(connection))
         except TimeoutError:
-            sockets.send_signal(name, engine, signal.SIGKILL)
+            engine_sockets.send_signal(name, engine, signal.SIGKILL)
     return True
 
 
@@ -220,7 +222,7 @@ def ask_idle_engines_to_leave() -> None:
 
 
 def _tell_engines(word: str) -> None:
-    for name in sockets.names():
+    for name in engine_sockets.names():
         if (connection := sockets.connect(name)) is not None:
             with connection, contextlib.suppress(OSError):
                 _answers(connection, f'{{"{word}":true}}\n'.encode(), _SECONDS_TO_STOP)
@@ -251,46 +253,47 @@ def _connect(request: JobRequest) -> socket.socket:
             started += 1
             ask_for_room()
             with told("starting an engine"):
-                _start(request, listener.fileno())
+                _start(request, listener)
     return connection
 
 
-def _start(request: JobRequest, listener: int) -> None:
-    """Start an engine, which inherits the socket, in a session of its own.
+def _start(request: JobRequest, listener: socket.socket) -> None:
+    """Start an engine; its standard input is the socket. It leaves this session by itself.
 
     Raises:
         EngineError: it has ended before it could listen, as without memory.
     """
-    import subprocess
-
     _LOG.info("an engine starts; its log: %s", request.log)
-    # A worker for each core needs no more; vLLM is one worker.
-    threads = request.cores if request.section["backend"] == "vllm" else 1
-    order = {"request": request._asdict(), "listener": listener, "idle": IDLE_SECONDS}
+    uses_vllm = request.section["backend"] == "vllm"
+    order = json.dumps({"request": request._asdict(), "idle": IDLE_SECONDS})
+    environment = {
+        **os.environ,
+        # A worker for each core needs no more threads; vLLM is one worker.
+        **fork_server.of_threads(request.cores if uses_vllm else 1),
+    }
     with os.fdopen(open_to_write(request.log), "ab") as log:
-        started = subprocess.run(
-            [sys.executable, "-P", "-m", "headsweep.answers.server"],
-            input=json.dumps(order).encode(),
-            stdout=log,
-            stderr=log,
-            pass_fds=[listener],
-            start_new_session=True,
-            check=False,
-            env={
-                **os.environ,
-                # Snakemake sets all of these to the threads of the job; threads in a process that
-                # forks would hang what it forks.
-                **dict.fromkeys(
-                    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
-                ),
-                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
-                "TOKENIZERS_PARALLELISM": "false",
-            },
-        )
-    if started.returncode:
+        status = None
+        if not uses_vllm:
+            streams = listener.fileno(), log.fileno(), log.fileno()
+            status = fork_server.ask(_SERVER, [_SERVER, order], environment, streams, aside=True)
+        if status is None:
+            import subprocess
+
+            command = [sys.executable, "-P", "-m", _SERVER, order]
+            started = subprocess.run(
+                command,
+                stdin=listener,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+                check=False,
+            )
+            status = started.returncode
+    if status:
         raise EngineError(
-            f"the engine has ended with status {started.returncode} before it could listen, "
-            f"perhaps for lack of memory; {request.log} may say why; run again"
+            f"the engine has ended with status {status} before it could listen, perhaps for lack "
+            f"of memory; {request.log} may say why; run again"
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headsweep.answers import sockets
+from headsweep.answers import engine_sockets
 from headsweep.files import paths
 from headsweep.files.paths import BatchKeys
 
@@ -32,7 +32,7 @@ class JobRequest(NamedTuple):
         settings = [self.section[name] for name in _OF_AN_ENGINE]
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
         identity = (self.batch.model, settings, self.cores, allocation)
-        return f"{sockets.prefix()}{zlib.crc32(repr(identity).encode()):08x}"
+        return f"{engine_sockets.prefix()}{zlib.crc32(repr(identity).encode()):08x}"
 
     @property
     def log(self) -> Path:

@@ -26,7 +26,6 @@ from typing import Any
 from headsweep.answers import worker_processes
 from headsweep.answers.job_request import LINE_LIMIT, JobRequest
 from headsweep.answers.schedule import Schedule, is_done, planned_part
-from headsweep.answers.sockets import check_peer
 from headsweep.answers.work import Work
 from headsweep.answers.worker_processes import WorkerProcess
 from headsweep.config import Config, Model
@@ -34,6 +33,8 @@ from headsweep.errors import EngineError, HeadsweepError, cause_of
 from headsweep.files import paths
 from headsweep.files.locks import Locks
 from headsweep.files.record import Stopwatch
+from headsweep.machine.host import name_process
+from headsweep.machine.sockets import check_peer
 from headsweep.store import journal
 from headsweep.store.batches import find_batch
 from headsweep.store.layout import read_config
@@ -333,18 +334,24 @@ class Server:
 
 
 def main() -> None:
-    """Run an engine as ordered in a line of JSON on standard input; `client` starts it."""
-    order = json.load(sys.stdin)
+    """Run an engine as the argument orders, in JSON; `client` starts it.
+
+    Standard input is the socket, whose name is the engine's.
+    """
+    order = json.loads(sys.argv[1])
     request = JobRequest.of(order["request"])
     if os.fork():
-        os._exit(0)  # what starts an engine need not wait for its end
+        return  # what starts an engine need not wait for its end
+    os.setsid()
+    name_process("sweep-engine")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     model = request.batch.model
     idle = order["idle"]
     section = Model.model_validate(request.section)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it outlives the job that has started it
     # A copy: the socket itself, and with it the engine's name, stays open to the very end.
-    with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    with socket.fromfd(0, socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.listen(1024)  # here: who connects is told of the process that has called it
         _LOG.info("an engine for %s begins, process %d", model, os.getpid())
         server = Server(listener, model, idle, request.run)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headsweep.errors import ConfigError
 from headsweep.files.paths import BatchKeys
 from headsweep.machine import libraries
-from headsweep.workflow.fork_server import run_in_fork
+from headsweep.machine.fork_server import run_in_fork
 from headsweep.workflow.jobs import JOBS, Job
 
 if TYPE_CHECKING:

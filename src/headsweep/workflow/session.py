@@ -30,12 +30,12 @@ from headsweep.files.locks import Locks
 from headsweep.files.record import read_text
 from headsweep.files.safe_files import count_rows, read_table
 from headsweep.files.tables import QUESTIONS, SOURCE
+from headsweep.machine import fork_server
 from headsweep.store import journal
 from headsweep.store.batches import seeded_arms
 from headsweep.store.layout import Store, is_archived, mark_version, write_config
 from headsweep.store.revisions import resolve
 from headsweep.variants import Variant
-from headsweep.workflow import fork_server
 from headsweep.workflow.allocations import PROFILE, UNNAMED
 from headsweep.workflow.cost import question_count
 from headsweep.workflow.preflight import check_devices, preflight

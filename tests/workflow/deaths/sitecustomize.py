@@ -14,7 +14,10 @@ import signal
 import sys
 from pathlib import Path
 
-if "HEADSWEEP_TEST_DEATHS" in os.environ and "headsweep.answers.server" in sys.orig_argv:
+_FORKING = {"serve", "headsweep.machine.fork_server"}
+"""Engines are forks of what is begun by these words: of a server of tests, and of a run."""
+
+if "HEADSWEEP_TEST_DEATHS" in os.environ and not _FORKING.isdisjoint(sys.orig_argv):
     from headsweep.store import journal
 
     _moments = Path(os.environ["HEADSWEEP_TEST_DEATHS"])

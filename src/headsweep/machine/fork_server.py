@@ -2,11 +2,11 @@
 
 The import of torch, transformers and pandas is most of a small job. A run begins such a process
 once; `headsweep job` hands it its words, its environment, its folder and its streams, and ends as
-the fork ends. Where none listens, as on a cluster or in a container, a job imports for itself. The
-process leaves with Snakemake; forks that are at work then end what they do, as jobs do.
+the fork ends. A job that starts an engine has it forked, too. Where none listens, as on a cluster
+or in a container, jobs and engines import for themselves. The process leaves with Snakemake; forks
+that are at work then end what they do, as jobs do.
 
-Both ends refuse another user (see `headsweep.answers.sockets`). Jobs import this module: it
-imports next to nothing.
+Both ends refuse another user (see `sockets`). Jobs import this module: it imports next to nothing.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headsweep.answers import sockets
 from headsweep.errors import EngineError
-from headsweep.machine import libraries
+from headsweep.machine import libraries, sockets
+from headsweep.machine.host import name_process
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 ADDRESS = "HEADSWEEP_FORK_SERVER"
 """Names the socket in the environment of a run's jobs."""
 
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _BEGUN = b"+"  # what a fork says first
 _BACKLOG = 1024  # jobs that may call before the imports are done
 
 _begun: "list[Popen[bytes]]" = []
 """Kept, because a server leaves when its standard input is closed: with the process of the run."""
+_is_fork = False  # of a server, is this process
 
 
 def begin(*program: str) -> None:
@@ -58,12 +58,7 @@ def begin(*program: str) -> None:
                 [sys.executable, "-P", *(program or ("-m", __name__)), str(listener.fileno())],
                 stdin=subprocess.PIPE,
                 pass_fds=[listener.fileno()],
-                env={
-                    **os.environ,
-                    **_ONE_THREAD,  # threads in a process that forks would hang its forks
-                    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves it fit to fork
-                    "TOKENIZERS_PARALLELISM": "false",
-                },
+                env={**os.environ, **of_threads(1)},
             )
         finally:
             signal.signal(signal.SIGINT, at_interrupt)
@@ -71,19 +66,42 @@ def begin(*program: str) -> None:
     os.environ[ADDRESS] = name
 
 
+def of_threads(count: int) -> dict[str, str]:
+    """Return the environment of a process that forks: one thread, or its forks may hang.
+
+    Snakemake states the threads of a job. A process that does not fork may have more.
+    """
+    libraries = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {
+        **dict.fromkeys(libraries, str(count)),
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
 def run_in_fork(words: Sequence[str]) -> int | None:
-    """Return the exit status of `headsweep` with these words in a fork; None where none listens.
+    """Return the exit status of `headsweep` with these words in a fork.
+
+    None where no server listens, and in a fork, which does its work itself.
 
     Raises:
         EngineError: the fork was killed.
     """
-    environment = dict(os.environ)
-    environment.pop(ADDRESS, None)  # or the fork would fork
-    return ask("headsweep.cli.main", [sys.argv[0], *words], environment)
+    return None if _is_fork else ask("headsweep.cli.main", [sys.argv[0], *words], os.environ)
 
 
-def ask(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
+def ask(
+    module: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    streams: Sequence[int] = (0, 1, 2),
+    *,
+    aside: bool = False,
+) -> int | None:
     """Return the exit status of a module's `main` in a fork, with `sys.argv`; None without server.
+
+    The descriptors become the fork's standard input, output and error. An interrupt is the fork's,
+    unless the fork is `aside`: then it stays with this process.
 
     Raises:
         EngineError: the fork was killed.
@@ -93,9 +111,9 @@ def ask(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -
     said = {
         "module": module,
         "arguments": arguments,
-        "environment": environment,
+        "environment": dict(environment),
         "folder": str(Path.cwd()),
-        "ignores_interrupts": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+        "ignores_interrupts": aside or signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
     }
     message = json.dumps(said).encode() + b"\n"
     with contextlib.ExitStack() as stack:
@@ -103,14 +121,14 @@ def ask(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -
             if (connection := sockets.connect(name)) is None:
                 return None
             stack.enter_context(connection)
-            socket.send_fds(connection, [b"\n"], [0, 1, 2])
+            socket.send_fds(connection, [b"\n"], streams)
             connection.sendall(message)
         except (OSError, EngineError):  # the server has left; or a stream is closed
             return None
         if _heard(connection) != _BEGUN:  # the server has died, or the fork before it began
             return None
-        # From now on a terminal interrupts the fork, too, which tells how it ends.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if not aside:  # from now on a terminal interrupts the fork, too, which tells how it ends
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         status = _heard(connection)
     if not status:
         raise EngineError("the job's process was killed, perhaps for lack of memory; run again")
@@ -130,6 +148,7 @@ def serve(listener: socket.socket) -> None:
     import gc
     import select
 
+    name_process("headsweep-jobs")
     libraries.prepare_command()  # as `headsweep job` does before it imports
     libraries.prepare_job()
     gc.disable()  # imports leave no garbage
@@ -157,11 +176,16 @@ def _work(connection: socket.socket) -> None:
     import importlib
     import traceback
 
+    global _is_fork
+    _is_fork = True
     status = 1
     try:
         _, streams, _, _ = socket.recv_fds(connection, 1, 3)
         with connection.makefile("rb") as stream:
-            said = json.loads(stream.readline())
+            line = stream.readline()
+        if not line:  # the job has ended
+            return
+        said = json.loads(line)
         if not said["ignores_interrupts"]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         # The job's end is the end of this process: that is what the signal of a hang-up does.
@@ -225,4 +249,6 @@ def _import_all() -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    from headsweep.machine import fork_server  # the module that jobs import, not its copy here
+
+    fork_server.serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,22 +1,18 @@
-"""The engines' sockets: their names in this folder, who holds them, and connections to them.
+"""The engines' sockets: their names in this folder, and who holds them.
 
-A name is that of an abstract Unix socket. Anybody may take any name. So this module connects only
-to a socket that a process of this user holds, and signals only such a process, and only the one
-that the kernel names at the other end. Jobs import this module: it imports next to nothing.
+A name is that of an abstract Unix socket. Anybody may take any name. So this module signals only a
+process of this user, and only the one that holds the socket. Jobs import this module: it imports
+next to nothing.
 """
 
 import contextlib
 import logging
 import os
 import signal
-import socket
-import struct
 import time
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-
-from headsweep.errors import EngineError
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,44 +45,6 @@ def names() -> list[str]:
             name,
         )
     return ours
-
-
-def connect(name: str) -> socket.socket | None:
-    """Connect to an engine; return None if none listens.
-
-    Raises:
-        EngineError: it is another user's.
-    """
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(f"\0{name}")
-        check_peer(connection)
-    except ConnectionRefusedError:
-        connection.close()
-        return None
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def check_peer(connection: socket.socket) -> int:
-    """Return the id of the process at the other end, as the kernel knows it.
-
-    It is 0 if that process is in another container, and cannot be seen from here.
-
-    Raises:
-        EngineError: it is another user's.
-    """
-    size = struct.calcsize("3i")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    process, user, _ = struct.unpack("3i", credentials)
-    if user != os.getuid():
-        raise EngineError(
-            f"the process at the engine's socket is user {user}'s, not yours; have it ended, or "
-            f"run in another folder"
-        )
-    return int(process)
 
 
 def send_signal(name: str, process: int, number: signal.Signals) -> bool:

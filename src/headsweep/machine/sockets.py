@@ -1,0 +1,49 @@
+"""Abstract Unix sockets, by whose names processes of one user on this machine find each other.
+
+Anybody may take any name: both ends refuse another user. Jobs import this module: it imports next
+to nothing.
+"""
+
+import os
+import socket
+import struct
+
+from headsweep.errors import EngineError
+
+
+def connect(name: str) -> socket.socket | None:
+    """Connect to the process that listens at a name; return None if none does.
+
+    Raises:
+        EngineError: it is another user's.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(f"\0{name}")
+        check_peer(connection)
+    except ConnectionRefusedError:
+        connection.close()
+        return None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_peer(connection: socket.socket) -> int:
+    """Return the id of the process at the other end, as the kernel knows it.
+
+    It is 0 if that process is in another container, and cannot be seen from here.
+
+    Raises:
+        EngineError: it is another user's.
+    """
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    process, user, _ = struct.unpack("3i", credentials)
+    if user != os.getuid():
+        raise EngineError(
+            f"the process at this socket is user {user}'s, not yours; have it ended, or "
+            f"run in another folder"
+        )
+    return int(process)
