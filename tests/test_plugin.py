@@ -312,6 +312,14 @@ def test_a_job_is_told_in_words():
             {"tokens": 95, "limit": 60},
             "writing the first of 6 answers, 95 tokens, 20 s so far",
         ),
+        # One of these goes on where it was interrupted: 40 tokens in 18 seconds are the pace.
+        (
+            0,
+            1,
+            20.0,
+            {"tokens": 540, "limit": 640, "first_tokens": 500, "first_seconds": 2.0},
+            "writing the first of 1 answers, 540 tokens, 20 s so far, at most 45 s left",
+        ),
         (2, 13, 20.0, {"tokens": 240, "limit": 60}, "2 of 13 answers after 20 s"),
         (
             9,
@@ -351,6 +359,10 @@ def test_a_job_that_waits_says_nothing_twice_within_the_doubled_time():
     stands = [(4, 0), (11, 0), (25, 0), (53, 0)]
     assert [*told(151)] == [*stands, (95, 7), (99, 8), (106, 8), (120, 8), (148, 8)]
     assert reports.due(152.0, {"done": 8, "waits": "another engine"})
+    assert reports.first == {}
+    assert not reports.due(153.0, {"done": 8, "tokens": 7, "seconds": 151.0})
+    reports.due(154.0, {"done": 8, "tokens": 9, "seconds": 152.0})
+    assert reports.first == {"first_tokens": 7, "first_seconds": 151.0}
     reports, waits = Reports(0.0), {}
     assert [*told(31)] == [(second, 0) for second in range(4, 31, 4)]
 

@@ -341,7 +341,8 @@ def _ask(connection: socket.socket, request: JobRequest, what: str) -> bool:
                 continue  # the model is loaded, and no answer is begun
             silence.close()
             if reports.due(now, said):
-                _LOG.info("%s: %s", what, progress(**said), extra=PASSING)  # of all
+                words = progress(**said, **reports.first)  # of all
+                _LOG.info("%s: %s", what, words, extra=PASSING)
     if heard:
         raise EngineError(
             f"the engine has died, perhaps for lack of memory; {request.last_words} may say why; "

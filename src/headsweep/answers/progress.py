@@ -20,9 +20,13 @@ class Reports:
         self._last = now
         self._pause = _SECONDS_BETWEEN_REPORTS
         self._state: dict[str, Any] = {}
+        self.first: dict[str, Any] = {}
+        """Tokens that were there when any were heard of, and when; arguments of `progress`."""
 
     def due(self, now: float, said: Mapping[str, Any]) -> bool:
         """Tell whether to report what the engine said, now; both in seconds of some clock."""
+        if not self.first and said.get("tokens"):
+            self.first = {"first_tokens": said["tokens"], "first_seconds": said["seconds"]}
         state = {name: value for name, value in said.items() if name != "seconds"}
         if state != self._state or not said.get("waits"):
             if now - self._last < _SECONDS_BETWEEN_REPORTS:
@@ -37,7 +41,14 @@ class Reports:
 
 
 def progress(
-    done: int, total: int, seconds: float, waits: str = "", tokens: int = 0, limit: int = 0
+    done: int,
+    total: int,
+    seconds: float,
+    waits: str = "",
+    tokens: int = 0,
+    limit: int = 0,
+    first_tokens: int = 0,
+    first_seconds: float = 0.0,
 ) -> str:
     """Return words for so many answers in so many seconds, or for what is waited for.
 
@@ -53,13 +64,16 @@ def progress(
         waits: for what.
         tokens: of the answers that have not ended.
         limit: most tokens of each.
+        first_tokens: those that were there at first, as of an answer that was interrupted.
+        first_seconds: when that was; the pace is that of the tokens since.
     """
     if waits:
         return f"waiting for {waits}"
     if not done:
         at_most = ""
-        if limit and tokens >= total * _FEWEST_TOKENS and total <= _AT_ONCE:
-            left = seconds * (total * limit / tokens - 1)
+        written_since = tokens - first_tokens
+        if limit and written_since >= total * _FEWEST_TOKENS and total <= _AT_ONCE:
+            left = (seconds - first_seconds) * (total * limit - tokens) / written_since
             at_most = f", at most {left:.0f} s left"
         written = f", {tokens} tokens" if tokens else ""
         return f"writing the first of {total} answers{written}, {seconds:.0f} s so far{at_most}"
