@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.graphs import MOST_REPLAYS
 from headsweep.engine.operators import PLAIN, Operators
 from headsweep.engine.other_architectures import ModuleRows, Modules, WholePass
+from headsweep.engine.repetition import repetition
 from headsweep.engine.requests import Answer, Drafted, NotFiniteError, Row
 from headsweep.engine.sampling import sample
 from headsweep.engine.shared_pass import Chunk, SharedPass
@@ -111,13 +112,54 @@ class DecodingBatch:
     def step(self) -> list[Answer]:
         """Feed each row's last token, choose the next, return what is finished.
 
-        Where a captured step chooses itself, that is done several times.
+        Where a captured step chooses itself, that is done several times. Rows that repeat
+        themselves go first, as far as they do.
         """
+        if drafts := self._repetitions():
+            return self._repeat(drafts)
         replays = self._replays()
         if replays and (replayed := self._states.replayed(self._rows, replays)):
             return self._take(replayed.chosen)
         last = [row.tokens[-1:] for row in self._rows]
         return self._choose(0, self._states.feed(0, self._rows, last))
+
+    def _repetitions(self) -> dict[int, list[int]]:
+        """Return drafts of the rows that repeat themselves, by number."""
+        drafts: dict[int, list[int]] = {}
+        if not (self._decoding.greedy and self._states.takes_several):
+            return drafts
+        watch = self._watch if self._watch and self._watch.watching else None
+        for number, row in enumerate(self._rows):
+            if watch and watch.wants(row, len(row.tokens)):
+                continue
+            most = row.limit - len(row.tokens) - 1  # a token of its own follows
+            if draft := repetition(row.tokens, row.repeated, most):
+                drafts[number] = draft
+        return drafts
+
+    def _repeat(self, drafts: Mapping[int, Sequence[int]]) -> list[Answer]:
+        """Let rows take their drafts up to the first token that is not their choice, and this."""
+        assert isinstance(self._states, SlotRows)
+        rows = [self._rows[number] for number in drafts]
+        texts = [
+            [row.tokens[-1], *drafts[number]] for number, row in zip(drafts, rows, strict=True)
+        ]
+        slabs = self._states.feed_several([*drafts], rows, texts)
+        chosen = chain.from_iterable(
+            choices(slab, (), None, self._states.operators) for slab in slabs
+        )
+        answers: dict[int, Answer] = {}  # by number of the row
+        for (number, draft), row in zip(drafts.items(), rows, strict=True):
+            own_choices = [*islice(chosen, len(draft) + 1)]
+            agreed = _agreed(draft, own_choices)
+            self._states.take_back(number, len(draft) - agreed)
+            row.repeated = agreed if agreed == len(draft) else 0
+            tokens, gaps = zip(*own_choices[: agreed + 1], strict=True)
+            if answer := row.extend(tokens, gaps):
+                answers[number] = answer
+        if answers:
+            self._drop(answers.keys())
+        return list(answers.values())
 
     def _replays(self) -> int:
         """Return how often a captured step may be replayed before anybody looks at its tokens.

@@ -269,6 +269,11 @@ class SlotRows(Slots):
         """What finds the best of its logits."""
         return self.decoder.operators
 
+    @property
+    def takes_several(self) -> bool:
+        """Whether `feed_several` pays: a GPU's steps are captured, of a token each."""
+        return not self.decoder.on_gpu
+
     def begin(self, size: int, columns: int) -> None:
         """Let another batch begin in the same memory, if it has room, with the steps captured."""
         self._lengths = []
@@ -283,22 +288,43 @@ class SlotRows(Slots):
         If the batch has only `first` rows, these are new; else they are all from `first` on.
         """
         decoder = self.decoder
-        device = self.decoder.weights.device
+        device = decoder.weights.device
         starts = self._lengths[first:] or [0] * len(rows)
         counts = [*map(len, texts)]
         slots = range(first, first + len(rows))
         segments = Segments(slots, starts, counts, device, [1] * len(rows))
         self.reserve(self._size, segments.width)
         self._lengths[first:] = segments.ends
-        masks = decoder.masks([row.variant for row in rows])
-        fed = [token for text in texts for token in text]
         if self._steps and first == 0 and segments.most_tokens == 1:
-            replayed = self._steps.replayed(fed, starts, masks)
+            masks = decoder.masks([row.variant for row in rows])
+            replayed = self._steps.replayed([text[0] for text in texts], starts, masks)
             if replayed is not None:
                 return replayed.logits
-        tokens = torch.tensor(fed, device=device)
-        change = partial(masked, masks)
-        return decoder.logits(decoder.forward(tokens, segments, self, change))
+        return decoder.logits(self._forward(segments, rows, texts))
+
+    def feed_several(
+        self, numbers: Sequence[int], rows: Sequence[Row], texts: Sequence[Sequence[int]]
+    ) -> Iterator[Tensor]:
+        """Feed some rows, by number, more tokens; yield the logits after each of them."""
+        counts = [*map(len, texts)]
+        starts = [self._lengths[number] for number in numbers]
+        segments = Segments(numbers, starts, counts, self.decoder.weights.device, counts)
+        self.reserve(self._size, segments.width)
+        for number, end in zip(numbers, segments.ends, strict=True):
+            self._lengths[number] = end
+        return self.decoder.slabs(self._forward(segments, rows, texts))
+
+    def take_back(self, number: int, count: int) -> None:
+        """Forget the last tokens that a row was fed."""
+        self._lengths[number] -= count
+
+    def _forward(
+        self, segments: Segments, rows: Sequence[Row], texts: Sequence[Sequence[int]]
+    ) -> Hidden:
+        masks = self.decoder.masks([row.variant for row in rows])
+        fed = [token for text in texts for token in text]
+        tokens = torch.tensor(fed, device=segments.device)
+        return self.decoder.forward(tokens, segments, self, partial(masked, masks))
 
     def replayed(self, rows: Sequence[Row], replays: int) -> Replayed | None:
         """Feed each row its last token, and its choices but the last; None: by `feed`, one a time.

@@ -64,6 +64,8 @@ class Row:
     """How many of these, the first, another engine had found."""
     margin: float = math.inf
     accepted: int = 0
+    repeated: int = 0
+    """Tokens of the last repetition that was looked up, if it chose all of them; else 0."""
     watched: bool | None = None
     """Whether its first logits are kept for the engine's check; None: not decided yet."""
     answer: Answer | None = None
