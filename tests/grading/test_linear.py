@@ -1,6 +1,7 @@
 """What meets hostile text takes time linear in its length: functions and patterns of grading."""
 
 import itertools
+import os
 import re
 import time
 from functools import partial
@@ -31,6 +32,9 @@ UNITS = [
     *("1,", "1,000,", "1/", "--", "- ", "^ ", "{.", "degree ", " or "),
 ]
 ENDS = (("", ""), ("The answer", "?"), (r"\text{", "x"), (r"\boxed{", "}"))
+TEXTS = [*itertools.product(UNITS, ENDS)]
+if not os.environ.get("HEADSWEEP_NIGHTLY"):  # each unit with one or two of these
+    TEXTS = TEXTS[:: len(ENDS) + 1] + TEXTS[len(ENDS) // 2 :: len(ENDS) + 1]
 
 
 def find_all(pattern, hostile):
@@ -97,7 +101,7 @@ def too_long(function, unit, start="", end=""):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_time_grows_with_the_length_of_hostile_text_and_not_with_its_square(name):
-    for unit, ends in itertools.product(UNITS, ENDS):
+    for unit, ends in TEXTS:
         assert too_long(FUNCTIONS[name], unit, *ends) is None, (unit, ends)
 
 

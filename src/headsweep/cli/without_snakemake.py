@@ -41,9 +41,10 @@ def begun(config: "Config", out: str | Path) -> Iterator["Store"]:
     from headsweep.workflow.preflight import check_devices, preflight
 
     with _made(out) as folder, contextlib.chdir(folder):
-        store = Store(resolve(config))
-        preflight(store)
-        check_devices(store)
+        with told("looking at models and questions"):
+            store = Store(resolve(config))
+            preflight(store)
+            check_devices(store)
         locks = Locks(Path(paths.RUN_LOCK))
         if not locks.take(config.run):
             raise ConfigError(
@@ -128,12 +129,13 @@ def answer(
 
 def _tell_answers(planned: "Collection[Batch]") -> None:
     """Say how many of the answers of each batch are there."""
-    from headsweep.answers.work import Work
+    with told("counting answers"):
+        from headsweep.answers.work import Work  # slow to import
 
-    for batch in planned:
-        work = Work(batch)
+        works = [Work(batch) for batch in planned]
+    for work in works:
         lacking = sum(len(work.unanswered(variant)) for variant in work.lacking)
-        total = len(work.wanted) * len(batch.variants)
+        total = len(work.wanted) * len(work.batch.variants)
         _LOG.info("%s: %d of %d answers are there", work.told, total - lacking, total)
 
 
