@@ -51,7 +51,7 @@ OWN_READERS = {
     "answers/client": "a run's models by key; the engine reads the config again",
     "store/layout": "the store's version and users, which are not results",
     "config/files": "configs: users' own, and those of runs, compared with their records",
-    "grading/foreign": "tables of answers that others made",
+    "grading/foreign_answers": "tables of answers that others made",
     "grading/lm_eval": "the version in a file of lm_eval's",
     "cli/export": "the card of an earlier export, to know it again",
     "cli/commands": "a text to solve",

@@ -26,7 +26,7 @@ from headsweep.files.plain_files import expanded, open_to_write
 from headsweep.files.record import read_bytes, read_facts, read_tensors
 from headsweep.files.safe_files import atomic, read_table, remove_folder, write_text
 from headsweep.files.tables import QUESTIONS
-from headsweep.grading import foreign
+from headsweep.grading import foreign_answers
 from headsweep.models.source import BUILTIN, fingerprint
 from headsweep.store import journal
 from headsweep.store.hard_links import link
@@ -166,7 +166,7 @@ READERS = {
     "bytes": read_bytes,
     "tensors": read_tensors,
     "a benchmark": lambda file: [*file_rows(file.rename("q.csv"), None)],
-    "answers": lambda file: foreign.read_file(file.rename("a.parquet")),
+    "answers": lambda file: foreign_answers.read_file(file.rename("a.parquet")),
 }
 
 
@@ -219,7 +219,7 @@ def test_a_table_of_many_columns_is_read_in_linear_time(tmp_path):
     signal.signal(signal.SIGPROF, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_PROF, 20)  # of CPU: each column sought among all takes minutes
     try:
-        assert [*foreign.read_file(file).columns] == names
+        assert [*foreign_answers.read_file(file).columns] == names
     except KeyboardInterrupt:
         pytest.fail(f"{time.process_time() - begun:.0f} s for {len(names)} columns")
     finally:
@@ -231,13 +231,13 @@ def test_a_text_that_many_cells_of_a_small_parquet_share_is_not_multiplied(tmp_p
     cells = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), ["a" * 100_000])
     pq.write_table(pa.table({"answer": cells.cast(pa.string())}), file, compression="zstd")
     assert file.stat().st_size < 85_000
-    monkeypatch.setattr(foreign, "MOST_BYTES", 50_000_000)
+    monkeypatch.setattr(foreign_answers, "MOST_BYTES", 50_000_000)
     before = pa.default_memory_pool()
     counting = pa.proxy_memory_pool(before)
     pa.set_memory_pool(counting)
     try:
         with pytest.raises(TableError, match=r"a.parquet cannot be read \(its cells take more tha"):
-            foreign.read_file(file)
+            foreign_answers.read_file(file)
     finally:
         pa.set_memory_pool(before)
     assert 50_000_000 < counting.max_memory() < 150_000_000
@@ -247,7 +247,7 @@ def test_a_parquet_in_several_groups_is_read_whole(tmp_path):
     file = tmp_path / "a.parquet"
     table = pa.table({"answer": [f"a{number}" for number in range(70_000)], "n": [*range(70_000)]})
     pq.write_table(table, file, row_group_size=9_999)
-    read = foreign.read_file(file)
+    read = foreign_answers.read_file(file)
     assert read["answer"].tolist() == table.column("answer").to_pylist()
     assert read["n"].tolist() == [*range(70_000)]
 

@@ -19,7 +19,7 @@ from headsweep.choices import GraderName
 from headsweep.cli.grade import judged
 from headsweep.errors import ConfigError, TableError, quoted
 from headsweep.grading import lm_eval
-from headsweep.grading.foreign import SUFFIXES, read_file, texts
+from headsweep.grading.foreign_answers import SUFFIXES, read_file, texts
 from headsweep.grading.graders import canonical
 from headsweep.results.run import is_foreign
 from headsweep.results.systems import Answered, compared

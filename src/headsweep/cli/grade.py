@@ -10,7 +10,7 @@ from headsweep.benchmarks.golds import should_be
 from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, TableError, quoted
 from headsweep.files.safe_files import check_writable, write_csv, written_to
-from headsweep.grading.foreign import column, read_file, texts
+from headsweep.grading.foreign_answers import column, read_file, texts
 from headsweep.grading.verdicts import Verdict
 from headsweep.grading.verdicts import grade as verdicts_of
 from headsweep.text import percent, plain

@@ -15,7 +15,7 @@ import pandas as pd
 
 from headsweep.errors import TableError, quoted
 from headsweep.files.plain_files import read_plain
-from headsweep.grading.foreign import read_file
+from headsweep.grading.foreign_answers import read_file
 
 _SAMPLES = re.compile(
     r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl"

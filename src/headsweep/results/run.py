@@ -14,7 +14,7 @@ from headsweep.files import paths
 from headsweep.files.record import read_text
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, FileKind
-from headsweep.grading.foreign import SUFFIXES
+from headsweep.grading.foreign_answers import SUFFIXES
 from headsweep.results.exhibits import EXHIBITS, RunFiles
 from headsweep.results.facts import read_csv
 from headsweep.store.layout import Store, check_version

@@ -32,8 +32,8 @@ from headsweep.experiments.compression.heads_to_remove import (
     smallest_unit,
 )
 from headsweep.experiments.compression.savings import parameters
-from headsweep.experiments.compression.steps import derived_seed
 from headsweep.experiments.compression.training import Fit, Objective, TrainingCallback, task, train
+from headsweep.experiments.compression.training_steps import derived_seed
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.learner import Example, Learner, accuracy, copied
 from headsweep.models.load import torch_device

@@ -21,7 +21,7 @@ from torch import Tensor
 from headsweep.config.solvers import Training
 from headsweep.errors import ModelError
 from headsweep.experiments.compression import checkpoint
-from headsweep.experiments.compression.steps import (
+from headsweep.experiments.compression.training_steps import (
     Reports,
     begin_step,
     check_finite,

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from headsweep.experiments.compression.calibration import Scores, row_batches
 from headsweep.experiments.compression.criteria import RankingInputs, loss_rises, named
-from headsweep.experiments.compression.steps import derived_seed
+from headsweep.experiments.compression.training_steps import derived_seed
 from headsweep.experiments.recovery.evaluation import text_losses
 from headsweep.experiments.recovery.settings import Recovery
 from headsweep.experiments.recovery.text_training import precision

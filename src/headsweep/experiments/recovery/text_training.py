@@ -4,8 +4,8 @@ The loss is l1 response + l2 task (arXiv 2511.17577, eq. 6): response is tempera
 student) of the next token, task the cross-entropy of the texts. Both are means over tokens.
 
 It runs in any number of processes that accelerate starts. Each takes its share of a step's texts; a
-step's texts and their order depend on the seed only. `headsweep.experiments.compression.steps` says
-why learners have a loop of their own.
+step's texts and their order depend on the seed only. Why learners have a loop of their own, says
+`headsweep.experiments.compression.training_steps`.
 """
 
 import logging
@@ -29,7 +29,7 @@ from headsweep.experiments.compression.checkpoint import (
     set_moments,
     write_state,
 )
-from headsweep.experiments.compression.steps import (
+from headsweep.experiments.compression.training_steps import (
     Reports,
     begin_step,
     check_finite,
