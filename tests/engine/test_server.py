@@ -189,6 +189,12 @@ def test_an_engine_that_cannot_begin_is_told_in_one_line(run_config, tmp_path, m
         run(run_config, BASE)
 
 
+def test_an_engine_whose_fork_is_killed_is_told_in_one_line(run_config, monkeypatch):
+    monkeypatch.setattr(fork_server, "ask", lambda *_, **__: -signal.SIGKILL)
+    with pytest.raises(EngineError, match=r"^the engine has ended with status -9 .* say why"):
+        run(run_config, BASE)
+
+
 def test_a_job_names_no_log_that_is_not_there(run_config):
     """An engine prints into the run whose job has started it, which may be another's."""
     request = asked(run_config)
@@ -471,7 +477,8 @@ def test_a_bug_of_the_engine_is_told_with_its_log_and_what_to_do(run_config, mon
     order = json.dumps({"request": request._asdict(), "idle": 1.0})
     monkeypatch.setattr(server.sys, "argv", [server.__name__, order])
     monkeypatch.setattr(server.os, "fork", lambda: 0)
-    monkeypatch.setattr(server.os, "setsid", lambda: None)
+    for function in ("setsid", "dup2"):
+        monkeypatch.setattr(server.os, function, lambda *_: None)
     monkeypatch.setattr(server, "name_process", lambda _: None)
     monkeypatch.setattr(server.signal, "signal", lambda *_: None)
     monkeypatch.setattr(server.socket, "fromfd", lambda *_: MagicMock())

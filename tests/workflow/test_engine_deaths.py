@@ -14,6 +14,7 @@ import yaml
 import warm
 from comparing import assert_same
 from headsweep.answers.client import IDLE_SECONDS
+from headsweep.machine import fork_server
 from mini import MINIATURE, REASONER, Snakemake, left_over
 from processes import wait_until, working_in
 
@@ -64,8 +65,10 @@ def moments(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [folder, found])))
     monkeypatch.setenv("HEADSWEEP_TEST_DEATHS", str(file))
     address = warm.begin()  # of a server whose forks are told of this file
+    server = fork_server._begun.pop()
     monkeypatch.setattr(warm, "_address", lambda: address)
-    return file
+    yield file
+    server.communicate()  # it leaves as its standard input is closed
 
 
 def journaled(moments):

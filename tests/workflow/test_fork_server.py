@@ -15,9 +15,10 @@ import pytest
 from packaging.utils import canonicalize_name
 
 import warm
+from headsweep.errors import EngineError
 from headsweep.machine import fork_server
 from mini import ROOT
-from processes import alive, wait_until
+from processes import alive, wait_until, working_in
 
 CLIENT = """\
 import os, sys
@@ -101,10 +102,43 @@ def test_a_fork_s_libraries_are_offline_and_silent(tmp_path):
     assert client.communicate()[0].split()[:2] == ["True", str(logging.ERROR)]
 
 
-def test_a_fork_that_is_killed_is_told_in_a_line(tmp_path):
+def test_a_fork_that_is_killed_is_told_as_of_a_process(tmp_path):
     client = ask("import os; os.kill(os.getpid(), 9)", tmp_path, warm.environment())
-    assert "EngineError: the job's process was killed" in client.communicate()[1]
-    assert client.returncode == 1
+    client.communicate()
+    assert client.returncode == 256 - signal.SIGKILL
+
+
+def test_a_fork_whose_own_fork_lives_on_has_ended(tmp_path):
+    """As one that an engine has left, and that is killed before it says how it ends."""
+    statement = """
+import os, time
+if os.fork():
+    os.kill(os.getpid(), 9)
+time.sleep(600)
+"""
+    client = ask(statement, tmp_path, warm.environment())
+    assert client.wait(60) == 256 - signal.SIGKILL
+    for left in working_in(tmp_path, "headsweep-jobs"):
+        left.kill()
+    client.communicate()
+
+
+def test_a_job_whose_fork_is_killed_is_told_in_a_line(listening):
+    def die():
+        connection, _ = listening.accept()
+        with connection:
+            connection.sendall(b"+")
+            connection.recv(1 << 16)
+
+    dying = threading.Thread(target=die, daemon=True)
+    dying.start()
+    at_interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(EngineError, match="the job's process was killed"):
+            fork_server.run_in_fork(["job", "grade"])
+    finally:
+        signal.signal(signal.SIGINT, at_interrupt)
+    dying.join()
 
 
 def test_a_fork_ends_with_who_asks(tmp_path):
@@ -148,7 +182,8 @@ def test_a_run_s_server_needs_nothing_that_only_developers_install_and_its_forks
     (tmp_path / "sitecustomize.py").write_text(
         f"import sys; sys.modules.update(dict.fromkeys({lacking}))"
     )
-    monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+    monkeypatch.setenv(fork_server.ADDRESS, "")  # so that what it is afterwards is forgotten
+    monkeypatch.delenv(fork_server.ADDRESS)
     with monkeypatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path))
         fork_server.begin()
@@ -161,7 +196,6 @@ def test_a_run_s_server_needs_nothing_that_only_developers_install_and_its_forks
     assert client.communicate()[0].startswith("True None\n")
     server.communicate()  # it leaves as its standard input is closed
     assert server.returncode == 0
-    os.environ.pop(fork_server.ADDRESS)
 
 
 @pytest.mark.parametrize(

@@ -344,6 +344,10 @@ def main() -> None:
         return  # what starts an engine need not wait for its end
     os.setsid()
     name_process("sweep-engine")
+    kept = os.dup(0)  # a program that is run from here does not inherit it, as it would inherit 0
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     model = request.batch.model
     idle = order["idle"]
@@ -351,7 +355,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it outlives the job that has started it
     # A copy: the socket itself, and with it the engine's name, stays open to the very end.
-    with socket.fromfd(0, socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    with socket.fromfd(kept, socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.listen(1024)  # here: who connects is told of the process that has called it
         _LOG.info("an engine for %s begins, process %d", model, os.getpid())
         server = Server(listener, model, idle, request.run)

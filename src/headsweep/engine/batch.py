@@ -1,4 +1,4 @@
-"""Rows of any variants: decoded together, one token a step, or verified against a draft.
+"""Rows of any variants: decoded together, or verified against a draft.
 
 Verification feeds the base model's answer to a pruned model in few passes, and compares every token
 with the pruned model's own choice (as in speculative decoding, Leviathan et al., arXiv 2211.17192).
@@ -25,7 +25,6 @@ from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.graphs import MOST_REPLAYS
 from headsweep.engine.operators import PLAIN, Operators
 from headsweep.engine.other_architectures import ModuleRows, Modules, WholePass
-from headsweep.engine.repetition import repetition
 from headsweep.engine.requests import Answer, Drafted, NotFiniteError, Row
 from headsweep.engine.sampling import sample
 from headsweep.engine.shared_pass import Chunk, SharedPass
@@ -44,6 +43,10 @@ PASS_TOKENS = 2048
 GPU_CHUNK = 128  # draft tokens in each chunk: there a pass's launches cost more than tokens do
 GPU_PASS_TOKENS = 1 << 15  # of all rows in the first chunk; in later ones 128 of each of 256 rows
 GPU_VERIFIED = 256  # most rows of a pass, base rows included
+
+FEW_ROWS = 8
+"""So many rows leave a pass room for tokens that they repeat; with more, a token costs as much in a
+pass of a draft as in a step."""
 
 _TOKENS_OF_A_REPLAY = 16
 """A captured step is replayed once for so many tokens that rows have, on average: of answers of 400
@@ -115,7 +118,7 @@ class DecodingBatch:
         Where a captured step chooses itself, that is done several times. Rows that repeat
         themselves go first, as far as they do.
         """
-        if drafts := self._repetitions():
+        if drafts := self._drafts():
             return self._repeat(drafts)
         replays = self._replays()
         if replays and (replayed := self._states.replayed(self._rows, replays)):
@@ -123,27 +126,29 @@ class DecodingBatch:
         last = [row.tokens[-1:] for row in self._rows]
         return self._choose(0, self._states.feed(0, self._rows, last))
 
-    def _repetitions(self) -> dict[int, list[int]]:
-        """Return drafts of the rows that repeat themselves, by number."""
+    def _drafts(self) -> dict[int, list[int]]:
+        """Return drafts of rows that repeat themselves, by number, where few rows are left."""
         drafts: dict[int, list[int]] = {}
-        if not (self._decoding.greedy and self._states.takes_several):
+        few = len(self._rows) <= FEW_ROWS
+        if not (few and self._decoding.greedy and self._states.takes_drafts):
             return drafts
-        watch = self._watch if self._watch and self._watch.watching else None
         for number, row in enumerate(self._rows):
-            if watch and watch.wants(row, len(row.tokens)):
-                continue
             most = row.limit - len(row.tokens) - 1  # a token of its own follows
-            if draft := repetition(row.tokens, row.repeated, most):
+            if not self._is_watched(row) and (draft := row.repetitions.draft(row.tokens, most)):
                 drafts[number] = draft
         return drafts
+
+    def _is_watched(self, row: Row) -> bool:
+        """Tell whether the logits of a row's next token are looked at."""
+        watch = self._watch
+        return watch is not None and watch.watching and watch.wants(row, len(row.tokens))
 
     def _repeat(self, drafts: Mapping[int, Sequence[int]]) -> list[Answer]:
         """Let rows take their drafts up to the first token that is not their choice, and this."""
         assert isinstance(self._states, SlotRows)
         rows = [self._rows[number] for number in drafts]
-        texts = [
-            [row.tokens[-1], *drafts[number]] for number, row in zip(drafts, rows, strict=True)
-        ]
+        repeated = zip(rows, drafts.values(), strict=True)
+        texts = [[row.tokens[-1], *draft] for row, draft in repeated]
         slabs = self._states.feed_several([*drafts], rows, texts)
         chosen = chain.from_iterable(
             choices(slab, (), None, self._states.operators) for slab in slabs
@@ -153,13 +158,11 @@ class DecodingBatch:
             own_choices = [*islice(chosen, len(draft) + 1)]
             agreed = _agreed(draft, own_choices)
             self._states.take_back(number, len(draft) - agreed)
-            row.repeated = agreed if agreed == len(draft) else 0
             tokens, gaps = zip(*own_choices[: agreed + 1], strict=True)
             if answer := row.extend(tokens, gaps):
                 answers[number] = answer
-        if answers:
-            self._drop(answers.keys())
-        return list(answers.values())
+            row.repetitions.judged(row.tokens, len(draft), agreed)
+        return self._leaving(answers)
 
     def _replays(self) -> int:
         """Return how often a captured step may be replayed before anybody looks at its tokens.
@@ -170,8 +173,7 @@ class DecodingBatch:
         rows = self._rows
         if not self._decoding.greedy:
             return 0
-        watch = self._watch
-        if watch and watch.watching and any(watch.wants(row, len(row.tokens)) for row in rows):
+        if any(map(self._is_watched, rows)):
             return 0
         tokens = sum(len(row.tokens) for row in rows) // len(rows)
         left = max(row.limit - len(row.tokens) for row in rows)
@@ -188,9 +190,7 @@ class DecodingBatch:
         for number, row in enumerate(self._rows):
             if answer := row.extend(tokens[number], gaps[number]):
                 answers[number] = answer
-        if answers:
-            self._drop(answers.keys())
-        return list(answers.values())
+        return self._leaving(answers)
 
     def _choose(self, first: int, logits: Float[Tensor, "batch vocabulary"]) -> list[Answer]:
         """Choose the next token of the rows from `first` on; let finished rows leave."""
@@ -202,9 +202,7 @@ class DecodingBatch:
         for number, (row, (token, gap)) in enumerate(zip(rows, chosen, strict=True), start=first):
             if answer := row.append(token, gap):
                 answers[number] = answer
-        if answers:
-            self._drop(answers.keys())
-        return list(answers.values())
+        return self._leaving(answers)
 
     def _drawn(
         self, rows: Sequence[Row], logits: Float[Tensor, "batch vocabulary"]
@@ -214,6 +212,12 @@ class DecodingBatch:
             return None
         uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows])
         return sample(logits, uniform.to(logits.device), self._decoding)
+
+    def _leaving(self, answers: Mapping[int, Answer]) -> list[Answer]:
+        """Let rows leave that have ended; return their answers, which are given by number."""
+        if answers:
+            self._drop(answers.keys())
+        return list(answers.values())
 
     def _drop(self, finished: Set[int]) -> None:
         """Let finished rows leave; the last rows of those that stay move into their places."""

@@ -270,8 +270,8 @@ class SlotRows(Slots):
         return self.decoder.operators
 
     @property
-    def takes_several(self) -> bool:
-        """Whether `feed_several` pays: a GPU's steps are captured, of a token each."""
+    def takes_drafts(self) -> bool:
+        """Whether `feed_several` is tried: on a GPU it was not measured."""
         return not self.decoder.on_gpu
 
     def begin(self, size: int, columns: int) -> None:

@@ -2,7 +2,7 @@
 
 There are four kinds of passes, and the first that is due comes next: rows that verification has
 parted from their draft join those that are decoded; prompts are prefilled; drafts are verified;
-each decoded row takes its next token. A pass may fail; how to go on then, `engine` decides.
+decoded rows take their next tokens. A pass may fail; how to go on then, `engine` decides.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ModuleRows:
     """Keys and values of rows that end at the same column."""
 
     operators = PLAIN
-    takes_several = False
+    takes_drafts = False
 
     def __init__(self, modules: Modules) -> None:
         self._modules = modules

@@ -1,29 +1,50 @@
 """Answers that repeat themselves: what came before is a draft of what comes next.
 
 Small models often go round in circles until the limit, and a batch waits for such answers at its
-end. A pass of a few dozen tokens of one row takes little longer than a pass of one (looking a draft
-up in the text itself: Yang et al., arXiv 2304.04487).
+end. Where few rows are left, a pass of a few dozen tokens of one row takes little longer than a
+step of one token each (looking a draft up in the text itself: Yang et al., arXiv 2304.04487).
 """
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 _REPEATED = 16  # tokens that have to stand there twice: with fewer, most drafts are wrong
-_BETWEEN_LOOKS = 8  # tokens: a look reads the whole answer
 _SHORTEST, _LONGEST = 8, 64  # tokens of a draft: twice as many as the one before, if it was right
+_BETWEEN_LOOKS = 8  # tokens: a look reads the whole answer
+_FOR_A_WRONG_ONE = 4  # tokens without a draft for each that was computed in vain
 _TYPE = "i"
 _BYTES = array(_TYPE).itemsize
 
 
-def repetition(tokens: Sequence[int], right: int, most: int) -> list[int]:
-    """Return what comes next if an answer goes on as it did after the same tokens before.
+@dataclass
+class Repetitions:
+    """The drafts of one answer, and how right they were."""
 
-    Args:
-        tokens: of the answer.
-        right: tokens of its last draft if all were right; else 0, and it is not always looked.
-        most: tokens of the draft.
-    """
-    if len(tokens) <= _REPEATED or (not right and len(tokens) % _BETWEEN_LOOKS):
+    _next_look: int = 0
+    """Tokens that the answer has to have before it is looked at again."""
+    _length: int = _SHORTEST
+
+    def draft(self, tokens: Sequence[int], most: int) -> list[int]:
+        """Return what comes next if it repeats itself, so many tokens at most; none if not."""
+        if len(tokens) < self._next_look:
+            return []
+        found = repetition(tokens, min(self._length, most))
+        if not found:
+            self._length = _SHORTEST
+            self._next_look = len(tokens) + _BETWEEN_LOOKS
+        return found
+
+    def judged(self, tokens: Sequence[int], drafted: int, right: int) -> None:
+        """Hear how many tokens of the last draft were right; the answer has what came of it."""
+        wrong = drafted - right
+        self._length = _SHORTEST if wrong else min(2 * drafted, _LONGEST)
+        self._next_look = len(tokens) + wrong * _FOR_A_WRONG_ONE
+
+
+def repetition(tokens: Sequence[int], length: int) -> list[int]:
+    """Return what comes next if a text goes on as it did after the same tokens before, or none."""
+    if len(tokens) <= _REPEATED:
         return []
     written = array(_TYPE, tokens).tobytes()
     last = written[-_REPEATED * _BYTES :]
@@ -34,5 +55,4 @@ def repetition(tokens: Sequence[int], right: int, most: int) -> list[int]:
         return []
     after = found // _BYTES + _REPEATED
     period = len(tokens) - after
-    length = min(max(_SHORTEST, 2 * right), _LONGEST, most)
     return [tokens[after + place % period] for place in range(length)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from headsweep.engine.repetition import Repetitions
 from headsweep.errors import ModelError
 from headsweep.variants import BASE, Variant
 
@@ -64,8 +65,7 @@ class Row:
     """How many of these, the first, another engine had found."""
     margin: float = math.inf
     accepted: int = 0
-    repeated: int = 0
-    """Tokens of the last repetition that was looked up, if it chose all of them; else 0."""
+    repetitions: Repetitions = field(default_factory=Repetitions)
     watched: bool | None = None
     """Whether its first logits are kept for the engine's check; None: not decided yet."""
     answer: Answer | None = None

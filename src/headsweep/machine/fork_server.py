@@ -67,13 +67,14 @@ def begin(*program: str) -> None:
 
 
 def of_threads(count: int) -> dict[str, str]:
-    """Return the environment of a process that forks: one thread, or its forks may hang.
+    """Return the environment of a process that forks, with so many threads.
 
-    Snakemake states the threads of a job. A process that does not fork may have more.
+    Snakemake states the threads of a job. With more than one, what is forked after a computation
+    may hang.
     """
-    libraries = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {
-        **dict.fromkeys(libraries, str(count)),
+        **dict.fromkeys(names, str(count)),
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
         "TOKENIZERS_PARALLELISM": "false",
     }
@@ -87,7 +88,12 @@ def run_in_fork(words: Sequence[str]) -> int | None:
     Raises:
         EngineError: the fork was killed.
     """
-    return None if _is_fork else ask("headsweep.cli.main", [sys.argv[0], *words], os.environ)
+    if _is_fork:
+        return None
+    status = ask("headsweep.cli.main", [sys.argv[0], *words], os.environ)
+    if status == -signal.SIGKILL:
+        raise EngineError("the job's process was killed, perhaps for lack of memory; run again")
+    return status
 
 
 def ask(
@@ -101,10 +107,8 @@ def ask(
     """Return the exit status of a module's `main` in a fork, with `sys.argv`; None without server.
 
     The descriptors become the fork's standard input, output and error. An interrupt is the fork's,
-    unless the fork is `aside`: then it stays with this process.
-
-    Raises:
-        EngineError: the fork was killed.
+    unless the fork is `aside`: then it stays with this process. Of a fork that was killed the
+    status is that of `subprocess`, minus the signal's number.
     """
     if (name := os.environ.get(ADDRESS)) is None:
         return None
@@ -130,9 +134,7 @@ def ask(
         if not aside:  # from now on a terminal interrupts the fork, too, which tells how it ends
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         status = _heard(connection)
-    if not status:
-        raise EngineError("the job's process was killed, perhaps for lack of memory; run again")
-    return status[0]
+    return status[0] if status else -signal.SIGKILL
 
 
 def _heard(connection: socket.socket) -> bytes:
@@ -188,6 +190,7 @@ def _work(connection: socket.socket) -> None:
         said = json.loads(line)
         if not said["ignores_interrupts"]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.register_at_fork(after_in_child=connection.close)  # or its end would not be heard of
         # The job's end is the end of this process: that is what the signal of a hang-up does.
         fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)
