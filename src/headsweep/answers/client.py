@@ -273,7 +273,7 @@ def _start(request: JobRequest, listener: socket.socket) -> None:
     }
     with os.fdopen(open_to_write(request.log), "ab") as log:
         status = None
-        if not uses_vllm:
+        if not uses_vllm:  # which takes long to begin by itself, and was not tried as a fork
             streams = listener.fileno(), log.fileno(), log.fileno()
             status = fork_server.ask(_SERVER, [_SERVER, order], environment, streams, aside=True)
         if status is None:
@@ -282,7 +282,7 @@ def _start(request: JobRequest, listener: socket.socket) -> None:
             command = [sys.executable, "-P", "-m", _SERVER, order]
             started = subprocess.run(
                 command,
-                stdin=listener,
+                stdin=listener.fileno(),
                 stdout=log,
                 stderr=log,
                 env=environment,
