@@ -68,6 +68,7 @@ OWN_READERS = {
     "benchmarks/sources": "benchmarks, which are foreign",
     "experiments/recovery/texts": "texts of the user's",
     "store/revisions": "models and benchmarks of the user's",
+    "answers/server": "the null device",
     "grading/pool": "the null device",
     "grading/worker": "devices and files of the kernel",
     "cli/main": "a device of the kernel",
