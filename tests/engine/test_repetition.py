@@ -134,9 +134,9 @@ def test_an_answer_that_goes_on_repeats_what_it_had(monkeypatch):
     lengths = []
     feed = SlotRows.feed_several
 
-    def told(slots, numbers, rows, texts):
+    def told(slots, rows, texts):
         lengths.extend(len(row.tokens) for row in rows)
-        return feed(slots, numbers, rows, texts)
+        return feed(slots, rows, texts)
 
     monkeypatch.setattr(SlotRows, "feed_several", told)
     engine = Engine(loaded, Decoding(max_new_tokens=LONG), 4)

@@ -45,8 +45,7 @@ GPU_PASS_TOKENS = 1 << 15  # of all rows in the first chunk; in later ones 128 o
 GPU_VERIFIED = 256  # most rows of a pass, base rows included
 
 FEW_ROWS = 8
-"""So many rows leave a pass room for tokens that they repeat; with more, a token costs as much in a
-pass of a draft as in a step."""
+"""So few rows take less time in a step than its weights to be read: a pass has room for drafts."""
 
 _TOKENS_OF_A_REPLAY = 16
 """A captured step is replayed once for so many tokens that rows have, on average: of answers of 400
@@ -115,8 +114,8 @@ class DecodingBatch:
     def step(self) -> list[Answer]:
         """Feed each row's last token, choose the next, return what is finished.
 
-        Where a captured step chooses itself, that is done several times. Rows that repeat
-        themselves go first, as far as they do.
+        Where a captured step chooses itself, that is done several times. Where all of a few rows
+        repeat themselves, they take several tokens each.
         """
         if drafts := self._drafts():
             return self._repeat(drafts)
@@ -126,16 +125,20 @@ class DecodingBatch:
         last = [row.tokens[-1:] for row in self._rows]
         return self._choose(0, self._states.feed(0, self._rows, last))
 
-    def _drafts(self) -> dict[int, list[int]]:
-        """Return drafts of rows that repeat themselves, by number, where few rows are left."""
-        drafts: dict[int, list[int]] = {}
+    def _drafts(self) -> list[list[int]]:
+        """Return a draft of each row if they are few and all repeat themselves; else none.
+
+        A row that does not would wait: its next token costs least beside the others'.
+        """
+        drafts: list[list[int]] = []
         few = len(self._rows) <= FEW_ROWS
         if not (few and self._decoding.greedy and self._states.takes_drafts):
-            return drafts
-        for number, row in enumerate(self._rows):
+            return []
+        for row in self._rows:
             most = row.limit - len(row.tokens) - 1  # a token of its own follows
-            if not self._is_watched(row) and (draft := row.repetitions.draft(row.tokens, most)):
-                drafts[number] = draft
+            if self._is_watched(row) or not (draft := row.repetitions.draft(row.tokens, most)):
+                return []
+            drafts.append(draft)
         return drafts
 
     def _is_watched(self, row: Row) -> bool:
@@ -143,18 +146,17 @@ class DecodingBatch:
         watch = self._watch
         return watch is not None and watch.watching and watch.wants(row, len(row.tokens))
 
-    def _repeat(self, drafts: Mapping[int, Sequence[int]]) -> list[Answer]:
+    def _repeat(self, drafts: Sequence[Sequence[int]]) -> list[Answer]:
         """Let rows take their drafts up to the first token that is not their choice, and this."""
         assert isinstance(self._states, SlotRows)
-        rows = [self._rows[number] for number in drafts]
-        repeated = zip(rows, drafts.values(), strict=True)
-        texts = [[row.tokens[-1], *draft] for row, draft in repeated]
-        slabs = self._states.feed_several([*drafts], rows, texts)
+        pairs = [*zip(self._rows, drafts, strict=True)]
+        texts = [[row.tokens[-1], *draft] for row, draft in pairs]
+        slabs = self._states.feed_several(self._rows, texts)
         chosen = chain.from_iterable(
             choices(slab, (), None, self._states.operators) for slab in slabs
         )
         answers: dict[int, Answer] = {}  # by number of the row
-        for (number, draft), row in zip(drafts.items(), rows, strict=True):
+        for number, (row, draft) in enumerate(pairs):
             own_choices = [*islice(chosen, len(draft) + 1)]
             agreed = _agreed(draft, own_choices)
             self._states.take_back(number, len(draft) - agreed)

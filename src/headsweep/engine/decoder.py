@@ -302,16 +302,13 @@ class SlotRows(Slots):
                 return replayed.logits
         return decoder.logits(self._forward(segments, rows, texts))
 
-    def feed_several(
-        self, numbers: Sequence[int], rows: Sequence[Row], texts: Sequence[Sequence[int]]
-    ) -> Iterator[Tensor]:
-        """Feed some rows, by number, more tokens; yield the logits after each of them."""
+    def feed_several(self, rows: Sequence[Row], texts: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        """Feed all rows some tokens; yield the logits after each of them, row by row."""
         counts = [*map(len, texts)]
-        starts = [self._lengths[number] for number in numbers]
-        segments = Segments(numbers, starts, counts, self.decoder.weights.device, counts)
+        device = self.decoder.weights.device
+        segments = Segments(range(len(rows)), self._lengths, counts, device, counts)
         self.reserve(self._size, segments.width)
-        for number, end in zip(numbers, segments.ends, strict=True):
-            self._lengths[number] = end
+        self._lengths = segments.ends
         return self.decoder.slabs(self._forward(segments, rows, texts))
 
     def take_back(self, number: int, count: int) -> None:

@@ -1,8 +1,8 @@
 """Answers that repeat themselves: what came before is a draft of what comes next.
 
 Small models often go round in circles until the limit, and a batch waits for such answers at its
-end. Where few rows are left, a pass of a few dozen tokens of one row takes little longer than a
-step of one token each (looking a draft up in the text itself: Yang et al., arXiv 2304.04487).
+end. There a pass of a few dozen tokens of one row takes little longer than a step of one token
+(looking a draft up in the text itself: Yang et al., arXiv 2304.04487).
 """
 
 from array import array
