@@ -9,7 +9,9 @@ import torch
 from test_engine import VARIANTS, answer_all, assert_alike, assert_exact, loaded_model, requests
 
 from headsweep.config import Decoding
+from headsweep.engine import batch
 from headsweep.engine import repetition as repetition_module
+from headsweep.engine.check import Check
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.engine import Engine
 from headsweep.engine.repetition import Repetitions, repetition
@@ -157,11 +159,20 @@ def test_in_half_precision_the_check_finds_nothing_wrong(monkeypatch):
     assert sum(drafted) > LONG
     assert not engine.facts.get("falls") and engine.facts["check"]["audited"] > 0
 
+    drafted.clear()
+    monkeypatch.setattr(Check, "wants", lambda *_: True)  # whose logits are looked at, has none
+    monkeypatch.setattr(Check, "keep", lambda *_: None)
+    answers = Engine(loaded, Decoding(max_new_tokens=LONG), 4).run(WANTED)
+    assert next(answers) and not drafted
 
-def test_samples_and_models_by_their_own_modules_are_given_no_draft(monkeypatch):
+
+def test_samples_many_rows_and_models_by_their_own_modules_are_given_no_draft(monkeypatch):
     monkeypatch.setattr(Repetitions, "draft", lambda *_: 1 / 0)
     for name, settings in (("Gemma", {"temperature": 0.01, "samples": 2}), ("Olmo2", {})):
         wanted = requests((BASE, Variant(1, 2)))
         assert answer_all(model(name), wanted, max_new_tokens=LONG, **settings)
+    gemma = model("Gemma")
     with pytest.raises(ZeroDivisionError):
-        answer_all(model("Gemma"), WANTED[:1], max_new_tokens=LONG)
+        answer_all(gemma, WANTED[:1], max_new_tokens=LONG)
+    monkeypatch.setattr(batch, "FEW_ROWS", 0)
+    assert answer_all(gemma, WANTED[:1], max_new_tokens=LONG)
