@@ -9,9 +9,8 @@ early.
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +22,11 @@ from torch import Tensor
 from headsweep.engine.check import Check
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.graphs import MOST_REPLAYS
-from headsweep.engine.operators import PLAIN, Operators
 from headsweep.engine.other_architectures import ModuleRows, Modules, WholePass
-from headsweep.engine.requests import Answer, Drafted, NotFiniteError, Row
+from headsweep.engine.requests import Answer, Drafted, Row
 from headsweep.engine.sampling import sample
 from headsweep.engine.shared_pass import Chunk, SharedPass
+from headsweep.engine.token_choices import Choice, agreed_length, choices, not_finite
 
 if TYPE_CHECKING:
     from headsweep.config import Decoding
@@ -50,8 +49,6 @@ FEW_ROWS = 8
 _TOKENS_OF_A_REPLAY = 16
 """A captured step is replayed once for so many tokens that rows have, on average: of answers of 400
 tokens some 1% is computed in vain."""
-
-Choice = tuple[int, float]  # a token, and the gap of the best two logits where it was chosen
 
 
 class DecodingBatch:
@@ -158,7 +155,7 @@ class DecodingBatch:
         answers: dict[int, Answer] = {}  # by number of the row
         for number, (row, draft) in enumerate(pairs):
             own_choices = [*islice(chosen, len(draft) + 1)]
-            agreed = _agreed(draft, own_choices)
+            agreed = agreed_length(draft, own_choices)
             self._states.take_back(number, len(draft) - agreed)
             tokens, gaps = zip(*own_choices[: agreed + 1], strict=True)
             if answer := row.extend(tokens, gaps):
@@ -342,7 +339,7 @@ class Verifier:
                 own_choices = choices_of_rows[number]
                 chunk = chunks[drafted]
                 draft = chunk.draft_of(drafted.text)
-                agreed = _agreed(draft, own_choices)
+                agreed = agreed_length(draft, own_choices)
                 row.margin = min([row.margin, *(gap for _, gap in own_choices[:agreed])])
                 row.tokens += draft[:agreed]
                 row.accepted = len(row.tokens)
@@ -375,45 +372,3 @@ class Verifier:
             of_all_rows += choices(slab, owners, self._watch, run.operators)
         rest = iter(of_all_rows)
         return [[*islice(rest, chunks[drafted].compared)] for _, drafted in run.pairs]
-
-
-def _agreed(draft: Sequence[int], own_choices: Sequence[Choice]) -> int:
-    """Return how many first tokens of a draft are a row's own choices."""
-    for place, (token, (own_token, _)) in enumerate(zip(draft, own_choices, strict=False)):
-        if token != own_token:
-            return place
-    return len(draft)
-
-
-def not_finite() -> NotFiniteError:
-    """Return the error of logits that are infinite or no number."""
-    return NotFiniteError("the model's logits are not finite")
-
-
-def choices(
-    logits: Float[Tensor, "places vocabulary"],
-    owners: Iterable[tuple[Row, int]],
-    watch: Check | None,
-    operators: Operators = PLAIN,
-    drawn: Int[Tensor, " places"] | None = None,
-) -> Iterator[Choice]:
-    """Return the token chosen greedily at each place, and the gap of the best two logits there.
-
-    With `drawn`, these tokens are returned in place of the best. `owners` may have more items than
-    there are places. All is read from the device at once.
-
-    Raises:
-        NotFiniteError: a logit is infinite or no number.
-    """
-    if watch is not None and watch.watching:
-        for place, (row, number) in enumerate(islice(owners, len(logits))):
-            if watch.wants(row, number):
-                watch.keep(row, number, logits[place])
-    tokens, gaps = operators.best_two(logits)
-    if drawn is not None:
-        tokens = drawn
-    # Float64 holds a token's number exactly.
-    numbers, gaps_read = torch.stack([tokens.double(), gaps.double()]).tolist()
-    if not all(map(math.isfinite, gaps_read)):
-        raise not_finite()
-    return zip(map(int, numbers), gaps_read, strict=True)
