@@ -127,8 +127,11 @@ def test_a_job_whose_fork_is_killed_is_told_in_a_line(listening):
     def die():
         connection, _ = listening.accept()
         with connection:
+            _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+            for stream in streams:
+                os.close(stream)
+            connection.makefile("rb").readline()  # all of it, or closing would reset
             connection.sendall(b"+")
-            connection.recv(1 << 16)
 
     dying = threading.Thread(target=die, daemon=True)
     dying.start()
