@@ -107,8 +107,8 @@ def ask(
     """Return the exit status of a module's `main` in a fork, with `sys.argv`; None without server.
 
     The descriptors become the fork's standard input, output and error. An interrupt is the fork's,
-    unless the fork is `aside`: then it stays with this process. Of a fork that was killed the
-    status is that of `subprocess`, minus the signal's number.
+    unless the fork is `aside`: then it stays with this process. A fork that ends without a word, as
+    it does if it is killed, has minus SIGKILL for its status.
     """
     if (name := os.environ.get(ADDRESS)) is None:
         return None
