@@ -1,4 +1,4 @@
-"""What takes long says what it does; what is soon done says nothing."""
+"""What takes long says what it does; of what is soon done nothing stays."""
 
 import ast
 import inspect
@@ -21,6 +21,7 @@ def said(monkeypatch):
     monkeypatch.setattr(telling, "_LOG", logging.Logger("telling"))
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
+    handler.addFilter(lambda record: not hasattr(record, "is_for_terminals"))
     telling._LOG.addHandler(handler)
     return lines
 
@@ -40,7 +41,7 @@ def test_a_step_says_how_long_it_takes_so_far_and_at_last(said, monkeypatch):
     assert said[-1].startswith("counting: done after ")
 
 
-def test_a_short_step_says_nothing(said):
+def test_of_a_short_step_nothing_stays(said):
     with telling.told("counting"):
         pass
     assert said == []
@@ -65,14 +66,19 @@ class Screen(io.StringIO):
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_terminal_shows_of_what_passes_only_the_last(is_terminal, monkeypatch):
     monkeypatch.setattr(cli, "_LOG", logging.Logger("terminal"))
+    monkeypatch.setattr(telling, "_LOG", cli._LOG)
     monkeypatch.setattr(sys, "stderr", screen := Screen(is_terminal))
     cli._set_up_logging(None)
     for seconds in (4, 8):
         cli._LOG.info("counting: %d s so far", seconds, extra=telling.PASSING)
     cli._LOG.info("counting: done after 9 s")
+    with telling.told("soon done"):
+        pass
     lines = ["counting: 4 s so far", "counting: 8 s so far", "counting: done after 9 s"]
     ends, clear = ("", "\r\x1b[K") if is_terminal else ("\n", "")
-    assert screen.getvalue() == ends.join(f"{clear}headsweep: {line}" for line in lines) + "\n"
+    soon_done = f"{clear}headsweep: soon done{clear}" if is_terminal else ""
+    shown = ends.join(f"{clear}headsweep: {line}" for line in lines)
+    assert screen.getvalue() == f"{shown}\n{soon_done}"
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ def begin_run() -> None:
     os.environ[_RUN] = os.urandom(8).hex()
 
 
+@told("ending engines")
 def end_run() -> None:
     """End this process's run: the engines of this folder that no other run uses leave.
 

@@ -330,10 +330,16 @@ class _Terminal(logging.StreamHandler[Any]):
     """Standard error. What only says that time passes is written over there by the next line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        is_open = not self.stream.closed
-        is_passing = is_open and hasattr(record, "is_passing") and self.stream.isatty()
-        self.terminator = "" if is_passing else "\n"
-        super().emit(record)
+        is_terminal = not self.stream.closed and self.stream.isatty()
+        if hasattr(record, "is_for_terminals") and not is_terminal:
+            return
+        if is_terminal:
+            self.stream.write("\r\x1b[K")
+        if record.msg:
+            self.terminator = "" if is_terminal and hasattr(record, "is_passing") else "\n"
+            super().emit(record)
+        else:
+            self.flush()
 
 
 class _LogFile(logging.FileHandler):
@@ -357,10 +363,10 @@ def _set_up_logging(log: Path | None) -> None:
     _LOG.propagate = False
     terminal = _Terminal()
     terminal.setLevel(logging.ERROR if quiet else logging.INFO)
-    clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a status line
-    terminal.setFormatter(_Formatter(f"{clear}headsweep: %(message)s"))
+    terminal.setFormatter(_Formatter("headsweep: %(message)s"))
     _LOG.handlers = [terminal]
     if log is not None:
         file = _LogFile(log)
         file.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
+        file.addFilter(lambda record: not hasattr(record, "is_for_terminals"))
         _LOG.addHandler(file)
