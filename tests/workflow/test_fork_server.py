@@ -201,11 +201,12 @@ def test_a_run_s_server_needs_nothing_that_only_developers_install_and_its_forks
     assert server.returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "status"),
-    [("grade --model m --decoding d --questions q", 9), ("source --source s", 2)],
-)
-def test_a_job_that_needs_no_network_is_handed_over(listening, tmp_path, words, status):
+def run_job(words, folder):
+    command = [sys.executable, "-m", "headsweep", "job", *words, "--config", "none.json"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_job_that_needs_no_network_is_handed_over(listening, tmp_path):
     said = []
 
     def answer():
@@ -219,13 +220,21 @@ def test_a_job_that_needs_no_network_is_handed_over(listening, tmp_path, words, 
 
     answering = threading.Thread(target=answer, daemon=True)
     answering.start()
-    words = ["job", *words.split(), "--config", "none.json"]
-    command = [sys.executable, "-m", "headsweep", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stderr
-    if status == 9:
-        answering.join()
-        assert said[0]["arguments"][1:] == words and said[0]["folder"] == str(tmp_path)
+    words = ["grade", "--model", "m", "--decoding", "d", "--questions", "q"]
+    done = run_job(words, tmp_path)
+    assert done.returncode == 9, done.stderr
+    answering.join()
+    (asked,) = said
+    assert asked["arguments"][1:] == ["job", *words, "--config", "none.json"]
+    assert asked["folder"] == str(tmp_path)
+
+
+def test_a_job_that_needs_the_network_is_not_handed_over(listening, tmp_path):
+    done = run_job(["source", "--source", "s"], tmp_path)
+    assert done.returncode == 2, done.stderr
+    listening.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listening.accept()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
