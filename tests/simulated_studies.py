@@ -41,7 +41,8 @@ def results(of=None, *, name="asdiv", examples=240, of_seed=0.01, papers_data="A
         study=own,
         outcomes=_outcomes(own, examples, of_seed),
         histories={
-            arm: {seed: _history(own, arm, seed) for seed in own.seeds} for arm in own.settings
+            arm: {seed: _history(arm, settings, seed) for seed in own.seeds}
+            for arm, settings in own.settings.items()
         },
         measurements=_measurements(own),
         papers_data=papers_data,
@@ -70,13 +71,13 @@ def _outcomes(own, examples, of_seed):
     return pd.concat(tables, ignore_index=True)
 
 
-def _removed(own, arm):
-    return int(own.settings[arm].ratio * ALL + 1e-9)
+def _removed(settings):
+    return int(settings.ratio * ALL + 1e-9)
 
 
-def _history(own, arm, seed):
+def _history(arm, settings, seed):
     """Return how an arm went: the same number of heads in each of its rounds, as far as it goes."""
-    settings, draw = own.settings[arm], np.random.default_rng(seed)
+    draw = np.random.default_rng(seed)
     several = settings.schedule == "rounds" and not settings.scratch
     count = settings.rounds if several else min(1, settings.rounds)
     names = [f"L{head // HEADS:02}H{head % HEADS:02}" for head in range(ALL)]
@@ -86,7 +87,7 @@ def _history(own, arm, seed):
         parts |= {"feature": 0.05} if settings.distillation.feature != "none" else {}
     rounds = []
     for number in range(count):
-        before, gone = (_removed(own, arm) * place // count for place in (number, number + 1))
+        before, gone = (_removed(settings) * place // count for place in (number, number + 1))
         scales = [0.85 ** (3 * number + epoch) * draw.uniform(1, 1.1) for epoch in range(3)]
         epochs = [
             {"steps": 20 * epoch, "losses": {name: own * scale for name, own in parts.items()}}
@@ -107,12 +108,13 @@ def _history(own, arm, seed):
 
 def _measurements(own):
     rows = []
-    for arm in own.settings:
-        held = _removed(own, arm) * ENCODER.head_parameters
+    for arm, settings in own.settings.items():
+        removed = _removed(settings)
+        held = removed * ENCODER.head_parameters
         for bits, tokens, batch in product(_bits(own, arm), own.tokens, own.batches):
-            flops = tokens * (2_000_000 - 20_000 * _removed(own, arm))
+            flops = tokens * (2_000_000 - 20_000 * removed)
             seconds = 1e-3 + flops * batch * 1e-11 * (0.7 if bits else 1)
-            peak = 30_000_000 - 40_000 * _removed(own, arm) if batch > 1 else None
+            peak = 30_000_000 - 40_000 * removed if batch > 1 else None
             size = int((1.4 if bits else 4) * (WHOLE - held))
             row = (arm, bits, tokens, batch, seconds, PARAMETERS - held, WHOLE - held, flops)
             rows.append((*row, size, peak))
