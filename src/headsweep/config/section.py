@@ -83,8 +83,12 @@ class Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _encodable(cls, value: Any) -> Any:
-        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError(f"{quoted(value)} holds half of a character; write it whole")
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                message = f"{quoted(value)} holds half of a character; write it whole"
+                raise ValueError(message) from None
         return value
 
     def non_defaults(self, default: "Section | None" = None) -> dict[str, Any]:
