@@ -18,7 +18,7 @@ ROWS = [
 CAUSES = ["right", "wrong", "no answer"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def ended():
     yield
     pool.close_kept()

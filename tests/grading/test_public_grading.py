@@ -14,10 +14,6 @@ from headsweep.grading.pool import Limits
 from processes import alive, python, wait_until
 
 LIMITS = Limits(cpu_seconds=0.05, wall_seconds=60, memory_mib=256)
-TOWER = r"\boxed{\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}}"
-MIXED = "{@Neillier 1276915 4951077 ник增高人权 국 "
-MIXED += "{1,1-3-10鼓励不停);5个_GENERAL2全校。 _HEADERS1 Orchestra}"
-"""Both texts of https://github.com/huggingface/Math-Verify/issues/65, on which it hangs."""
 MANY = [rf"\binom{{x}}{{y+{place}}}+z!" for place in range(59)]
 SLOW, SLOW_GOLD = ",".join([*MANY, "a"]), ",".join([*MANY[::-1], "b"])
 """Lists of 60 things in other orders, of which only the last is not in both."""
@@ -56,32 +52,17 @@ def test_verdicts_are_in_order_and_name_their_cause():
     assert found[0].form == found[5].form != found[1].form
 
 
-@pytest.mark.parametrize(
-    ("grader", "answer", "gold", "cause"),
-    [
-        ("gsm8k", "it costs 1,024 dollars", "1024", "right"),
-        ("numeric", "about 3.5, or 7/2", "3.5", "right"),  # the last number is 7/2
-        ("numeric", "about 3.5, or 7/2", "2", "wrong"),
-        ("choice", "The answer is (C).", "c", "right"),
-        ("exact", "Well.\nNew  York", "new york", "right"),
-        ("exact", "", "new york", "no answer"),
-    ],
-)
-def test_each_grader_has_its_rules(grader, answer, gold, cause):
-    assert causes([answer], [gold], grader) == [cause]
+def test_each_grader_has_its_rules():
+    answers = ["about 3.5, or 7/2"] * 2  # the last number is 7/2
+    assert causes(answers, ["3.5", "2"], "numeric") == ["right", "wrong"]
+    answers = ["Well.\nNew  York", ""]
+    assert causes(answers, ["new york"] * 2, "exact") == ["right", "no answer"]
 
 
 def test_a_final_answer_needs_no_box():
     answers = [r"\frac{1}{2}", r"\boxed{0.5}", " ", "0.25"]
     assert causes(answers, ["0.5"] * 4) == ["no answer", "right", "no answer", "no answer"]
     assert causes(answers, ["0.5"] * 4, final=True) == ["right", "right", "no answer", "wrong"]
-
-
-def test_texts_on_which_math_verify_hangs_end_in_time():
-    golds = ["92.5858657508735", "7", MIXED, TOWER]
-    answers = [MIXED, TOWER, "92.5858657508735", "7"]
-    found = causes(answers, golds, final=True, limits=LIMITS)
-    assert found == ["wrong"] * 4
 
 
 def test_memory_is_a_cause():
@@ -133,7 +114,7 @@ def test_a_fork_that_lives_on_keeps_no_worker_of_a_parent_that_was_killed():
         import os, signal, time, headsweep
         from headsweep.grading import pool
         headsweep.grade(["x"], ["x"], final=True)
-        held = [each for one in pool._POOLS.values() for each in one._everyone]
+        held = [each for one in pool._POOLS.values() for each in one._workers]
         if not os.fork():
             time.sleep(300)
         print(*(each.process.pid for each in held), flush=True)

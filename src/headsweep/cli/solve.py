@@ -208,7 +208,7 @@ class Solver:
             gradable(answers[variant]["text"], answers[variant]["stop_reason"], self._preset)
             for variant in [BASE, *heads]
         ]
-        base, *readings = read_texts(given, self._grader_name, self._preset, keep=True)
+        base, *readings = read_texts(given, self._grader_name, self._preset)
         candidates, agreement = count_votes(list(map(str, heads)), written, readings, scores)
         return Solved(question, candidates, agreement, base.answer)
 

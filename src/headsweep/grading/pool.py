@@ -3,16 +3,16 @@
 Each worker (`headsweep.grading.worker_process`) takes batches of items: texts to read, or pairs to
 judge. Results do not depend on the number of workers or on the batches.
 
-Workers end with the call that started them, or are kept for the next call (`keep`): calls from
-several threads share them, and a forked process, which cannot use its parent's, starts its own.
+Workers are kept for the next call, until the process ends. Calls from several threads take turns,
+and a forked process, which cannot use its parent's workers, starts its own.
 """
 
 import atexit
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Condition, Event, Lock
+from queue import SimpleQueue
+from threading import Lock
 from typing import NamedTuple
 
 from headsweep.grading.worker import Limits
@@ -54,20 +54,19 @@ def read_texts(
     *,
     workers: int = 1,
     limits: Limits | None = None,
-    keep: bool = False,
     final: bool = False,
 ) -> list[Reading]:
     """Extract the final answers of texts, in order, in processes that can be killed.
 
     `grader_name` and `preset` are those of `find_grader`; the texts are any, `final` answers
-    themselves or not. With `keep` the workers stay for the next call.
+    themselves or not.
 
     Raises:
         GradingError: no worker can be started.
     """
     items = [(text,) for text in texts]
     step = "final" if final else "read"
-    outcomes = _perform((step, grader_name, preset), items, workers, limits, keep)
+    outcomes = _pool((step, grader_name, preset), limits).perform(items, workers)
     readings = []
     for failure, value in outcomes:
         if value is None:
@@ -85,50 +84,27 @@ def judge_pairs(
     *,
     workers: int = 1,
     limits: Limits | None = None,
-    keep: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> list[JudgedPair]:
     """Judge pairs of (answer, gold), in order, in processes that can be killed.
 
-    `grader_name` and `preset` are those of `find_grader`; the texts are any. With `keep` the
-    workers stay for the next call. `progress` is told, from time to time, how many pairs are
-    judged.
+    `grader_name` and `preset` are those of `find_grader`; the texts are any. `progress` is told,
+    from time to time, how many pairs are judged.
 
     Raises:
         GradingError: no worker can be started.
     """
-    outcomes = _perform(("judge", grader_name, preset), pairs, workers, limits, keep, progress)
+    outcomes = _pool(("judge", grader_name, preset), limits).perform(pairs, workers, progress)
     return [JudgedPair(failure or "judged", value is True) for failure, value in outcomes]
 
 
-def _perform(
-    step: Step,
-    items: Sequence[tuple[str, ...]],
-    workers: int,
-    limits: Limits | None,
-    keep: bool,
-    progress: Callable[[int], None] | None = None,
-) -> list[Outcome]:
-    limits = limits or Limits()
-    if keep:
-        return _kept(step, limits).perform(items, workers, progress)
-    with contextlib.closing(_Pool(step, limits)) as pool:
-        return pool.perform(items, workers, progress)
-
-
 class _Pool:
-    """Workers of one step, started when a call needs them.
-
-    Several threads may call `perform` at once; together they have as many workers as the largest
-    call asked for. A call that ends by an error ends the workers that it uses just then.
-    """
+    """Workers of one step, started when a call needs them; one call uses them at a time."""
 
     def __init__(self, step: Step, limits: Limits) -> None:
         self._step, self._limits = step, limits
-        self._most = 0
-        self._everyone: set[Worker] = set()
-        self._free: list[Worker] = []
-        self._changed = Condition()
+        self._turn = Lock()
+        self._workers: list[Worker] = []
 
     def perform(
         self,
@@ -136,67 +112,42 @@ class _Pool:
         workers: int,
         progress: Callable[[int], None] | None = None,
     ) -> list[Outcome]:
-        """Work on items with at most so many workers; return their outcomes in order."""
-        stopped = Event()
-        using = set[Worker]()
-        with self._changed:
-            self._most = max(self._most, workers)
+        """Work on items with at most so many workers; return their outcomes in order.
 
-        def performed(batch: list[tuple[str, ...]]) -> list[Outcome]:
-            worker = self._take(using)
-            try:
-                return [] if stopped.is_set() else worker.perform(batch)
-            except BaseException:
-                worker.end()
-                raise
-            finally:
-                self._put(worker, using)
+        A call that ends by an error ends the workers.
+        """
+        batches = _batches(items, workers)
+        with self._turn:
+            while len(self._workers) < min(workers, len(batches)):
+                self._workers.append(Worker(self._step, self._limits))
+            free = SimpleQueue[Worker]()
+            for worker in self._workers[:workers]:
+                free.put(worker)
 
-        outcomes: list[Outcome] = []
-        with ThreadPoolExecutor(workers) as threads:
-            try:
-                for batch_outcomes in threads.map(performed, _batches(items, workers)):
-                    outcomes += batch_outcomes
-                    if progress:
-                        progress(len(outcomes))
-            except BaseException:
-                stopped.set()
-                for worker in self._claimed(using):
-                    worker.end()
-                raise
+            def performed(batch: list[tuple[str, ...]]) -> list[Outcome]:
+                worker = free.get()
+                try:
+                    return worker.perform(batch)
+                finally:
+                    free.put(worker)
+
+            outcomes: list[Outcome] = []
+            with ThreadPoolExecutor(workers) as threads:
+                try:
+                    for batch_outcomes in threads.map(performed, batches):
+                        outcomes += batch_outcomes
+                        if progress:
+                            progress(len(outcomes))
+                except BaseException:
+                    self.close()  # the threads' end is waited for
+                    raise
         return outcomes
-
-    def _take(self, using: set[Worker]) -> Worker:
-        with self._changed:
-            while not self._free and len(self._everyone) >= self._most:
-                self._changed.wait()
-            worker = self._free.pop() if self._free else Worker(self._step, self._limits)
-            self._everyone.add(worker)
-            using.add(worker)
-            return worker
-
-    def _claimed(self, using: set[Worker]) -> list[Worker]:
-        """Return the workers in use, none of which another call gets from now on."""
-        with self._changed:
-            for worker in using:
-                worker.ended = True
-            return list(using)
-
-    def _put(self, worker: Worker, using: set[Worker]) -> None:
-        with self._changed:
-            using.discard(worker)
-            if worker.ended:
-                self._everyone.discard(worker)
-            else:
-                self._free.append(worker)
-            self._changed.notify()
 
     def close(self) -> None:
         """End all workers."""
-        with self._changed:
-            while self._everyone:
-                self._everyone.pop().end()
-            self._free.clear()
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
 
     def abandon(self) -> None:
         """Let go of the pipes to the workers, which are those of the process that forked this one.
@@ -204,7 +155,7 @@ class _Pool:
         Their end could not be seen there while a copy is open here.
         """
         nowhere = os.open(os.devnull, os.O_RDWR)
-        for worker in self._everyone:
+        for worker in self._workers:
             for pipe in (worker.stdin, worker.stdout):
                 if not pipe.closed:
                     os.dup2(nowhere, pipe.fileno(), inheritable=False)
@@ -212,32 +163,27 @@ class _Pool:
 
 
 _POOLS: dict[tuple[Step, Limits], _Pool] = {}
-"""The pools that are kept."""
-_POOLS_LOCK = Lock()
 _LEFT: list[_Pool] = []
 """Pools of the process that forked this one: nothing of theirs must be cleaned up here."""
 
 
-def _kept(step: Step, limits: Limits) -> _Pool:
-    with _POOLS_LOCK:
-        return _POOLS.setdefault((step, limits), _Pool(step, limits))
+def _pool(step: Step, limits: Limits | None) -> _Pool:
+    limits = limits or Limits()
+    return _POOLS.setdefault((step, limits), _Pool(step, limits))
 
 
 def close_kept() -> None:
-    """End the workers that were kept; the next call starts others."""
-    with _POOLS_LOCK:
-        while _POOLS:
-            _POOLS.popitem()[1].close()
+    """End all workers; the next call starts others."""
+    while _POOLS:
+        _POOLS.popitem()[1].close()
 
 
 def _forked() -> None:
-    """Leave the parent's pools, and a lock that another of its threads may hold, to the parent."""
-    global _POOLS, _POOLS_LOCK
+    """Leave the parent's pools, whose locks another of its threads may hold, to the parent."""
     for pool in _POOLS.values():
         pool.abandon()
     _LEFT.extend(_POOLS.values())
-    _POOLS = {}
-    _POOLS_LOCK = Lock()
+    _POOLS.clear()
 
 
 atexit.register(close_kept)

@@ -90,7 +90,6 @@ def grade(
         "default",
         workers,
         limits=limits,
-        keep=True,
         final=final,
         progress=progress,
     )

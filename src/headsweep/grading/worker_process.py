@@ -90,8 +90,10 @@ class Worker:
             self.end()
 
     def perform(self, batch: list[tuple[str, ...]]) -> list[Outcome]:
-        """Work on a batch; its end is missing if `end` is called meanwhile."""
+        """Work on a batch; its end is missing if `end` was or is called."""
         outcomes: list[Outcome] = []
+        if self.ended:
+            return outcomes
         self.busy = True
         try:
             self.give(batch)
