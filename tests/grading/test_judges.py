@@ -205,8 +205,7 @@ def test_the_verdict_of_a_pair_does_not_depend_on_its_neighbours():
     towers = ["9^{9^{9^{9}}}", r"\frac{1}{10^{10^{10}}}", "1" + "+1" * 3000, "x" * 3000]
     for text in [*nested, *towers]:
         alone = grade([text], ["x"], final=True)
-        (last,) = grade([*nested[::-1], *towers, text][-1:], ["x"], final=True)
         crowd = grade([text] * 3 + nested + towers + [text], ["x"] * 12, final=True)
-        assert alone == [last] == crowd[-1:]
+        assert alone == crowd[-1:]
         assert alone[0].cause in ("right", "wrong")
     assert grade([nested[0], nested[-1]], ["x"] * 2, final=True)[0].correct

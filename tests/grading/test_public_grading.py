@@ -66,7 +66,7 @@ def test_a_final_answer_needs_no_box():
 
 
 def test_memory_is_a_cause():
-    many = "1+" * 40_000_000
+    many = "1+" * 30_000_000
     limits = Limits(60.0, 300.0, memory_mib=128)
     assert causes([many, "7"], ["x", "7"], final=True, limits=limits) == ["memory", "right"]
 

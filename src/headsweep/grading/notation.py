@@ -45,15 +45,8 @@ def _exponent(match: re.Match[str]) -> str:
 
 def with_plain_thousands(text: str) -> str:
     r"""Return a text whose thousands no LaTeX parts: ``1{,}000`` as ``1,000``."""
-    return _without_thin_thousands(_without_thousands_marks(text))
-
-
-def _without_thousands_marks(text: str) -> str:
-    return text.replace("{,}", ",").replace(r"\!", "")
-
-
-def _without_thin_thousands(text: str) -> str:
-    return _THIN_THOUSANDS.sub(lambda match: _THIN_SPACE.sub("", match[0]), text)
+    marked = text.replace("{,}", ",").replace(r"\!", "")
+    return _THIN_THOUSANDS.sub(lambda match: _THIN_SPACE.sub("", match[0]), marked)
 
 
 def unwrapped(text: str) -> str:
