@@ -204,7 +204,7 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
         "my-export/results/sweep/report.html",
         "my-llama-smaller/README.md",
         "my-llama-recovered/recovery.json",
-        "compared/compare.html",
+        "compared/pairs.csv",
     ):
         assert (folder / made).is_file(), made
 

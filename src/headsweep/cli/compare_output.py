@@ -1,4 +1,4 @@
-"""What `headsweep compare` says of anyone's answers, and what it writes."""
+"""What `headsweep compare` says of anyone's answers."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from headsweep.arguments import refuse_ignored
+from headsweep.cli.compare import write
 from headsweep.cli.compare_answers import (
     ReadingRules,
     Tables,
@@ -17,9 +18,9 @@ from headsweep.cli.compare_answers import (
     named,
     read_answers,
 )
-from headsweep.files.safe_files import check_writable, write_csv, written_to
-from headsweep.page.comparison import told_of_best, write_page
-from headsweep.results.facts import FORMS, Source
+from headsweep.files.safe_files import check_writable
+from headsweep.results.facts import FORMS, Cell, Sentence, Source, p_template
+from headsweep.results.marks import Mark
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import plural, short
 
@@ -54,13 +55,11 @@ def show(systems: list[str], rules: ReadingRules, common: bool, out: Path | None
         given_rules |= {"--metric-filter": rules.metric_filter is not None}
         refuse_ignored(given_rules, "no system is a folder of lm_eval's")
     answers = {}
-    lines = []
     graded = False
     for name, given in named(systems).items():
         read = read_answers(given, rules)
         print(read.told)
         answers[name] = read.answers
-        lines.append(read.told)
         graded = graded or read.graded
     if not graded:
         given_rules = {"--grader": rules.grader != ReadingRules.grader, "--final": rules.final}
@@ -69,12 +68,11 @@ def show(systems: list[str], rules: ReadingRules, common: bool, out: Path | None
     most = max(table["question_id"].nunique() for table in answers.values())
     shared = len(next(iter(compared_answers.values())).correct)
     if shared < most:
-        lines.append(f"on the {shared:,} {plural('question', shared)} that all have")
-        print(lines[-1])
+        print(f"on the {shared:,} {plural('question', shared)} that all have")
     tables = compared(compared_answers)
     print(summary(tables))
     if out:
-        write(tables, lines, out)
+        write(tables, out)
 
 
 def summary(tables: Tables) -> str:
@@ -92,22 +90,54 @@ def summary(tables: Tables) -> str:
         lines.append(kept.to_string(index=False, formatters=forms))
         if len(kept) < len(table):
             lines.append(f"{len(kept)} of {len(table)} rows; --out writes all")
-    return "\n".join([*lines, "", _NOTES])
+    told = told_of_pairs(Source("pairs.csv", tables["pairs"]))
+    return "\n".join([*lines, "", str(told), _NOTES])
+
+
+def told_of_pairs(pairs: Source) -> Sentence:
+    """Say what the table ``pairs`` shows: which of two is better, or how many pairs differ.
+
+    A difference is shown where both say so, the test and the interval.
+    """
+    if len(pairs) > 1:
+        differing = pairs.query(f"holm < {SIGNIFICANCE} and (low > 0 or high < 0)")
+        shown = differing.number("holm", "count", "count")
+        said = "{shown} of {count} differences are more than chance, corrected for all of them."
+        return Sentence(said, shown=shown, count=pairs.number("holm", "count", "count"))
+    mark = pairs.direction("low", "high", "holm")
+    said = {
+        Mark.BETTER: "{second} is better than {first}: {difference} points.",
+        Mark.WORSE: "{second} is worse than {first}: {difference} points.",
+        Mark.NOT_SHOWN: "{second} and {first} are not shown to differ: {difference} points.",
+    }[mark]
+    if mark is not pairs.direction("low", "high"):  # the test alone does not show it
+        said = f"{said.removesuffix('.')}, {p_template(pairs.value('holm'))}."
+    difference = Cell("difference", "points", "low", "high")
+    return pairs.say(said, difference=difference, p=Cell("holm", "p"))
+
+
+def told_of_best(best: Source) -> Sentence:
+    """Say whether the best of several is more than lucky, from the table ``best``."""
+    said = "{best} gains {gain} points over {baseline}, the most of {others}. "
+    none_gains = p_template(best.value("p"))
+    if best.number("by_chance"):
+        said += "The best of so many would gain {by_chance} points by chance alone (that none of "
+        said += f"them gains: {none_gains})."
+    else:  # all of them clearly lose
+        said += f"That none of them gains: {none_gains}."
+    if best.number("held_out"):
+        said += " Chosen on one half of the questions, the best gains {held_out} on the other."
+    return best.say(
+        said,
+        gain=Cell("gain", "points"),
+        others=Cell("others", "count"),
+        by_chance=Cell("by_chance", "points"),
+        p=Cell("p", "p"),
+        held_out=Cell("held_out", "points", "low", "high"),
+    )
 
 
 def _strongest(table: pd.DataFrame) -> pd.DataFrame:
     if "holm" in table:
         table = table.sort_values("p", kind="stable")
     return table.head(_SHOWN)
-
-
-def write(tables: Tables, lines: list[str], folder: Path) -> None:
-    """Write the tables as CSV, and the page.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
-    with written_to("--out", folder, "folder"):
-        for name, table in tables.items():
-            write_csv(folder / f"{name}.csv", table)
-        write_page(folder / "compare.html", tables, lines)

@@ -240,7 +240,7 @@ def compare(
         metric: which of lm_eval's metrics says what is right, where there are several; resps: none,
             all answers of a generate_until task are graded here, also those of its repeats
         metric_filter: which of lm_eval's filters, likewise
-        out: folder to write the tables to, as CSV, and a page
+        out: folder to write the tables to, as CSV
     """
     from headsweep.arguments import refuse_ignored
     from headsweep.cli import compare as runs

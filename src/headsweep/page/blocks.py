@@ -110,10 +110,10 @@ def marks(
     columns: Columns,
     caption: str,
     label: Callable[[Source], Any] | None = None,
-    clip: float = _CLIP,
-    limit: int | None = _ROWS,
 ) -> list[Block]:
     """Return rows of marks with their intervals and numbers, or nothing if there are no rows.
+
+    The highest `_ROWS` are kept, and the caption says so.
 
     Args:
         rows: tables of one row, in the order to show.
@@ -121,13 +121,11 @@ def marks(
         columns: cells beside the marks.
         caption: caption of the table.
         label: label of a row, in place of that of the marks.
-        clip: differences in points beyond this are drawn as arrows.
-        limit: most rows, of which the highest are kept, and the caption says so; None: all.
     """
     if not rows:
         return []
     marked = list(shown.drawn.values())
-    kept = _highest(rows, marked[-1], limit)
+    kept = _highest(rows, marked[-1])
     if len(kept) < len(rows):
         more = f"The highest {len(kept)} of {len(rows)} rows; {rows[0].file} has all."
         caption = f"{caption} {more}".lstrip()
@@ -135,7 +133,7 @@ def marks(
     values = [row.value(name) for row in rows for name in (*marked, shown.low, shown.high)]
     forms = [cell.form for cell in columns.values() if isinstance(cell, Cell)]
     in_points = "points" in forms
-    scale = Scale.over(values, clip if in_points else math.inf)
+    scale = Scale.over(values, _CLIP if in_points else math.inf)
 
     def named(row: Source) -> Any:
         return label(row) if label else short(shown.label.format(**row.first), 40)
@@ -154,10 +152,10 @@ def marks(
     return [ShownTable(titles, cells, caption, foot=foot, kind="strips")]
 
 
-def _highest(rows: Sequence[Source], column: str, limit: int | None) -> list[Source]:
+def _highest(rows: Sequence[Source], column: str) -> list[Source]:
     """Return the rows with the highest values of a column, in their own order."""
     ranked = sorted(rows, key=lambda row: -np.nan_to_num(row.value(column), nan=-math.inf))
-    kept = ranked[:limit]
+    kept = ranked[:_ROWS]
     return [row for row in rows if row in kept]
 
 

@@ -37,15 +37,8 @@ from headsweep.text import parameters
 _ASSETS = Path(__file__).with_name("assets")
 
 
-def render(template: str, *, script: str = "", data: Markup | None = None, **values: Any) -> str:
-    """Return a page from its template in ``assets``.
-
-    Args:
-        template: name of the file.
-        script: JavaScript, the only one that its content security policy runs; none if empty.
-        data: JSON for the script.
-        values: what else the template shows.
-    """
+def _page(**values: Any) -> str:
+    """Return the page of what its template shows, with its style and its script."""
     templates = Environment(
         loader=FileSystemLoader(_ASSETS),
         undefined=StrictUndefined,
@@ -54,14 +47,10 @@ def render(template: str, *, script: str = "", data: Markup | None = None, **val
         lstrip_blocks=True,
     )
     templates.filters["sha256"] = _sha256
-    return templates.get_template(template).render(
-        style=Markup(asset("page.css")), script=Markup(script), data=data, **values
+    style, script = (
+        Markup((_ASSETS / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
     )
-
-
-def asset(name: str) -> str:
-    """Return a text of ``assets``."""
-    return (_ASSETS / name).read_text(encoding="utf-8")
+    return templates.get_template("page.html").render(style=style, script=script, **values)
 
 
 def _sha256(text: str) -> str:
@@ -130,9 +119,7 @@ def _rendered(
     # Else the first block of all stands beside the verdicts, if it is a picture: tables are wide.
     if not charts and not sweeps and first and isinstance(first[0], Picture):
         hero.append(first.pop(0))
-    return render(
-        "page.html",
-        script=asset("page.js"),
+    return _page(
         data=explorer.script(sweeps) if sweeps else None,
         config=config,
         title=partial(title, config),
