@@ -1,4 +1,4 @@
-"""What sections of the page say, draw and advise, by a simulated run's tables."""
+"""What sections of the page say and draw, by a simulated run's tables."""
 
 import math
 import re
@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from scenes import change, lead, outcome, short_curves
+from scenes import change, family, outcome, short_curves
+from scipy.stats import norm
 
 from headsweep.config import parse
 from headsweep.config.titles import title
@@ -16,10 +17,9 @@ from headsweep.files.record import rewrite_checksums
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import CURVES
 from headsweep.page.blocks import Section, fill
-from headsweep.page.sections import first_figure, luck
+from headsweep.page.sections import families, first_figure, luck
 from headsweep.page.svg import Scale
-from headsweep.results.advice import of_selector
-from headsweep.results.comparisons import rival, with_rivals
+from headsweep.results.comparisons import rival
 from headsweep.results.facts import FORMS, Source
 from headsweep.statistics.power import questions_for
 from headsweep.store.layout import Store
@@ -29,11 +29,6 @@ def test_heads_at_random_are_compared_at_the_largest_number_of_answers_that_they
     found = short_curves(config, 4)
     assert rival(Store(found), "one") == ("random heads", 4, 1, 16)
     assert str(outcome(found, "sampling").effect).startswith("4 answers, random heads: ")
-    together = with_rivals(Store(found))
-    assert ": random heads" in (
-        said := str(of_selector(Store(found), together, together.comparisons[0]))
-    )
-    assert " 4 answers solve " in said
     # Its line ends there; all others are shown with all their answers.
     for chart in first_figure(Store(found), "one").values():
         assert "with 16 answers SPRINT 84.0%, random heads 69.5% with 4, greedy" in chart
@@ -106,41 +101,33 @@ def test_luck_of_questions_without_subjects_is_that_of_layers(config):
     assert len(alone.lead) == len(section.lead) - 1  # a single head is nobody's best
 
 
-ADVICE = [
-    (
-        (0.01, 0.2),
-        "what to do where answers can be checked: choose heads by SPRINT. 16 answers solve",
-    ),
-    ((-0.2, -0.1), "what to do where answers can be checked: sampling T = 0.6. 16 answers solve"),
-    ((-0.1, 0.1), "what to do: sampling T = 0.6, which needs no training. 16 answers solve"),
-]
+@pytest.mark.parametrize(("adjusted", "p", "tests"), [(1.0, 0.5, 4), (0.02, 0.006, 3)])
+def test_the_verdict_on_families_has_the_interval_that_its_correction_gives(
+    config, adjusted, p, tests
+):
+    found = family(config, adjusted)
+    found = found.model_copy(update={"frontiers": {"one": found.frontiers["one"]}})
+    file = Store(found).path(paths.FRONTIER, frontier="one", table="paired")
+    row = pd.read_csv(file)
+    others = [{"outcome": "majority", "p": 0.9}, {"family": "noise", "p": 0.001}]
+    others.append({"family": "noise", "outcome": "majority", "p": 0.9})
+    # Of another list, which is corrected for itself.
+    others.append({"versus": "noise", "p": 0.9})
+    pd.concat([row.assign(p=p), *(row.assign(**other) for other in others)]).to_csv(file)
+    rewrite_checksums(file)
+    half = 2 * norm.ppf(1 - 0.025 / tests) / norm.ppf(0.975)
+    assert f": +3.0 ({3 - half:+.1f} to {3 + half:+.1f}) points.".replace("-", "−") in str(
+        outcome(found, "families")
+    )
 
 
-def test_a_comparison_ends_in_what_to_do_with_how_many_answers_and_tokens(config):
-    curves = Source.read(Store(config), CURVES, selector="one").where(n=16)
-    values = config.model_dump(mode="json")
-    values["selectors"] = {"one": values["selectors"]["one"] | {"versus": "T0.6"}}
-    alone = parse(values)
-    values["selectors"]["one"]["versus"] = "greedy cover"
-    trained = parse(values)
-    change(config, paths.PAIRED, lead(-0.1, 0.1), selector="one")
-    together = with_rivals(Store(trained))
-    said = str(of_selector(Store(trained), together, together.comparisons[0]))
-    assert "what to do: greedy cover. 16 answers solve" in said
-    for (low, high), wanted in ADVICE:
-        change(config, paths.PAIRED, lead(low, high), selector="one")
-        together = with_rivals(Store(alone))
-        said = str(of_selector(Store(alone), together, together.comparisons[0]))
-        assert said.startswith(f"MATH-like, {wanted} ")
-        for method in ("SPRINT", "sampling T=0.6"):
-            own = curves.where(method=method)
-            for number in (own.number("pass_at_n", "percent"), own.number("tokens", "count")):
-                assert str(number) in said
-        shown = not low < 0 < high
-        assert ("no difference is shown." in said) != shown
-        assert ("95% certain" in said) == shown
-        assert "would" not in said  # what another run would show belongs before it
-        assert "Holm" not in said  # one test needs no correction
+def test_that_no_number_of_tokens_is_reached_by_all_is_said(config):
+    for sampling, adjusted, said in ((["T0.6"], math.nan, 1), (["T0.6"], 0.1, 0), ([], 0.1, 0)):
+        found = family(config, adjusted)
+        one = found.frontiers["one"].model_copy(update={"sampling": tuple(sampling)})
+        found = found.model_copy(update={"frontiers": {"one": one}})
+        families(Store(found), section := Section("families", ""))
+        assert str(section.lead[0]).endswith("raise max_n.") == said
 
 
 def test_titles_and_sprint_s_rival_are_what_the_config_names(config):

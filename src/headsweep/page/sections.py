@@ -17,9 +17,9 @@ from headsweep.page.blocks import Section, fill, table
 from headsweep.page.compression_section import compression
 from headsweep.page.map_section import mapped
 from headsweep.page.svg import Chart, Scale
-from headsweep.results import advice, paper_differences
+from headsweep.results import paper_differences
 from headsweep.results.claims import UNDECIDED, UNMEASURED
-from headsweep.results.comparisons import rival, with_rivals
+from headsweep.results.comparisons import against_sampling, rival
 from headsweep.results.facts import Cell, Number, Sentence, Source
 from headsweep.results.gains import GAINS, HEADS, shown
 from headsweep.statistics import SIGNIFICANCE
@@ -154,15 +154,12 @@ def _best_shown(heads: Source, layers: Source) -> Source:
 
 
 def sampling(store: Store, section: Section) -> None:
-    """Say how many test questions resemble training questions, and last what to do."""
+    """Say how many test questions resemble training questions."""
     for name, selector_title in titles(store.config, "selectors").items():
         likeness = _likeness(store, name)
         section.lead.append(
             Sentence("{selector}: {likeness}", selector=selector_title, likeness=likeness)
         )
-    together = with_rivals(store)
-    for comparison in together.comparisons:
-        section.lead.append(advice.of_selector(store, together, comparison))
 
 
 def _likeness(store: Store, selector: str) -> Sentence:
@@ -191,7 +188,7 @@ def look_alikes(store: Store) -> list[tuple[str, Any]]:
 
 
 def families(store: Store, section: Section) -> None:
-    """Say which families of variants were compared, and last what to do."""
+    """Say which families of variants were compared."""
     config = store.config
     for name, frontier in config.frontiers.items():
         frontier_title = title(config, "frontiers", name)
@@ -199,13 +196,11 @@ def families(store: Store, section: Section) -> None:
             "{frontier}: {members} each, in an order that training questions chose. Tokens are "
         )
         sentence += "those generated: prompts, which each member reads anew, are left out."
+        if frontier.sampling and not against_sampling(store, name):
+            sentence += " No number of tokens is reached by all, so nothing is tested: raise max_n."
         section.lead.append(
             Sentence(sentence, frontier=frontier_title, members=counted(frontier.members, "member"))
         )
-    for name in config.frontiers:
-        advised = advice.of_frontier(store, name)
-        if advised:
-            section.lead.append(advised)
 
 
 _CLAIM = ["paper", "claim", "value", "where"]
