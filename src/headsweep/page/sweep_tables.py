@@ -147,22 +147,4 @@ TABLES = [
             "quarter, and in its last. First order: one backward pass."
         ),
     ),
-    PageTable(
-        section="heads",
-        fold="Every head",
-        path=paths.MAP,
-        table="layers",
-        columns={
-            "layer": Cell("layer", "count"),
-            "outcome": Cell("outcome"),
-            "heads shown": Cell("shown", "count"),
-            "lowest": Cell("lowest", "nats a token"),
-            "highest": Cell("highest", "nats a token"),
-            "noise": Cell("noise", "nats a token", low="noise_low", high="noise_high"),
-        },
-        caption=(
-            "{subject}. Changes in nats (preference) and nats a token, beside noise as strong as "
-            "a head."
-        ),
-    ),
 ]
