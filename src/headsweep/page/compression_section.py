@@ -68,12 +68,8 @@ def compression(store: Store, section: Section) -> None:
         for quantised, arm in _most_telling(row_of_arm, names)[:most]:
             label = _label(study, arm, names, quantised=quantised)
             labels[row_of_arm[quantised, arm]] = f"{compression_title}: {label}"
-        unquantised = {arm: row for (quantised, arm), row in row_of_arm.items() if not quantised}
-        against_training = _against_training(compression_title, unquantised, names)
-        if against_training is not None:
-            section.lead.append(against_training)
-        if causal_arm(study) in unquantised and study.model:  # a solver's: before each round
-            scored_once = True
+        # A solver's are taken before each round.
+        scored_once |= bool(study.model) and (False, causal_arm(study)) in row_of_arm
     if scored_once:
         section.lead.append(_SCORED_ONCE)
     drawn = {_held(row): label for row, label in labels.items()}
@@ -116,29 +112,6 @@ def _label(study: Study, arm: str, names: Mapping[str, str], *, quantised: bool)
     unnamed = "{ratio} gone" if "ratio" in arm else arm.replace("_", " ")
     label = names.get(arm, unnamed).format(ratio=f"{100 * study.settings[arm].ratio:g}%")
     return f"{label}, 8 bits" if quantised else label
-
-
-def _against_training(
-    compression_title: str, rows: Mapping[str, Source], names: Mapping[str, str]
-) -> Sentence | None:
-    """Say how named arms differ from one that trained as long with all heads, if that was run."""
-    trained = rows.get(TRAINED_ON)
-    arms = [arm for arm in names if arm in rows and arm != TRAINED_ON]
-    if trained is None or not arms:
-        return None
-    changes: dict[str, object] = {}
-    arms_and_changes = []
-    for place, arm in enumerate(arms):
-        changes[f"change{place}"] = rows[arm].number("change_trained", "points")
-        arms_and_changes.append(f"{names[arm]} {{change{place}}}")
-    return Sentence(
-        f"{{subject}}, points against training as long: {'; '.join(arms_and_changes)}. "
-        "Training as long: {alone} against the original.",
-        subject=compression_title,
-        ratio="heads",
-        alone=trained.number("change", "points"),
-        **changes,
-    )
 
 
 def _held(row: Source) -> Source:
