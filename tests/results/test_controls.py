@@ -16,7 +16,6 @@ from headsweep.results.gains import (
     _of_all_heads,
     cells,
     controls,
-    cut_cells,
     head_tests,
     read_z,
     shown,
@@ -158,11 +157,6 @@ def test_a_gain_that_answers_cut_at_the_limit_make_is_not_shown():
     assert shown(kept, 1)["variant"].tolist() == ["L01H00", "L03H00"]
     assert shown(kept, -1)["variant"].tolist() == ["L04H00"]
     assert kept["uncut_gain"].tolist()[1:] == pytest.approx(kept["gain"].tolist()[1:])
-
-    counts = cells(z, VARIANTS).merge(cut_cells(z, table, VARIANTS), on=["by", "group", "variant"])
-    told = "31.7% of the base model's answers, 4.3% of those without a head."
-    assert told in truncation.note(counts)
-    assert truncation.note(counts.assign(cut=1)) == ""  # 1 of 60 is below 2%
 
 
 def test_a_gain_that_passes_the_corrected_test_only_with_cut_answers_is_doubtful():

@@ -24,7 +24,7 @@ def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97, seed=5):
     variants = [BASE, *heads(layers, range(query_heads))]
     names = list(map(str, variants))
     z = simulation.simulated_z(n, names, np.random.default_rng(seed), subjects)
-    return cells(z, variants).assign(cut=0)
+    return cells(z, variants)
 
 
 def published(source, layers, benchmark="math500", **more):

@@ -9,8 +9,7 @@ PUBLISHED_CONTENT = published.content(PUBLISHED)
 
 rule table:
     input:
-        z=RULES.sweep_file(tables.ACCURACY),
-        answers=RULES.sweep_file(tables.GRADED),
+        RULES.sweep_file(tables.ACCURACY),
     output:
         shown(of_run(paths.TABLE, suffix="csv"), "table", "Tables", sweep="{sweep}"),
     log:

@@ -22,7 +22,7 @@ from headsweep.page.declarations import Facts, Marks, PageTable
 from headsweep.page.page_tables import PAGE_TABLES
 from headsweep.page.paper_tables import STUDY_COLUMNS
 from headsweep.page.svg import Scale, ruler, strip
-from headsweep.results import paper_differences, truncation
+from headsweep.results import paper_differences
 from headsweep.results.comparisons import TESTED_AT_BUDGET, rival
 from headsweep.results.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
 from headsweep.results.facts import Cell, Columns, Sentence, Source, cells_of
@@ -263,12 +263,8 @@ def as_printed(store: Store) -> dict[str, list[Block]]:
             accuracies = [cell.number("accuracy", "part") for cell in source.where(variant=variant)]
             rows.append(["No Prune" if variant == "base" else variant, *accuracies])
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
-        caption = (
-            f"{facts.subject}. Right answers in percent. {truncation.note(source.rows)}".rstrip()
-        )
-        blocks_by_heading.setdefault(heading, []).append(
-            ShownTable(titles, rows, caption, source.file)
-        )
+        shown = ShownTable(titles, rows, f"{facts.subject}. Right answers in percent.", source.file)
+        blocks_by_heading.setdefault(heading, []).append(shown)
     for exhibit in COMPRESSION_TABLES:
         if exhibit == "cost" or not store.config.compressions:  # costs stand elsewhere
             continue

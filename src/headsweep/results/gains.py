@@ -166,21 +166,6 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
     return table.assign(q=discovery_rates(table))
 
 
-def cut_cells(z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
-    """Count the answers of each of `cells` that were cut at the limit of tokens.
-
-    Returns:
-        Columns ``by``, ``group``, ``variant`` and ``cut``.
-    """
-    names = list(map(str, variants))
-    cut = pd.DataFrame(truncated_answers(z, graded, names), index=z.index)
-    tables = []
-    for by, group, part in groups_of(z):
-        table = pd.DataFrame({"variant": names, "cut": cut.loc[part.index].sum().to_numpy()})
-        tables.append(table.assign(by=by, group=group))
-    return pd.concat(tables, ignore_index=True)
-
-
 def discovery_rates(table: pd.DataFrame, p: str = "p") -> pd.Series:
     """Return the p-values of a column, adjusted for all of a kind of group (Benjamini-Hochberg)."""
     tested = table[table[p].notna()].groupby("by")[p]

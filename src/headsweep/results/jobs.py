@@ -25,7 +25,7 @@ from headsweep.results.compression_arms import read_results
 from headsweep.results.compression_tables import tables
 from headsweep.results.exhibits import RunFiles
 from headsweep.results.facts import record
-from headsweep.results.gains import cells, controls, cut_cells, read_z
+from headsweep.results.gains import cells, controls, read_z
 from headsweep.results.published import audit, beside, conditions, cuts, head_pruning
 from headsweep.store.batches import arms, placebos
 from headsweep.store.chosen_heads import BASIS, basis
@@ -37,16 +37,13 @@ def write_tables(store: Store, sweep: str, published: Path) -> None:
     stopwatch = Stopwatch()
     config = store.config
     accuracy = store.of_sweep(sweep)
-    graded = store.of_sweep(sweep, GRADED)
-    z, variants = read_z(store, sweep)
-    cut = cut_cells(z, read_table(graded, GRADED), variants)
-    reproduced = cells(z, variants).merge(cut, on=["by", "group", "variant"], validate="one_to_one")
+    reproduced = cells(*read_z(store, sweep))
     prompt = config.decodings[config.sweeps[sweep].decoding].prompt
     grading = config.grading_of(sweep)
     table = beside(config, sweep, reproduced, published).assign(prompt=prompt, grading=grading)
     table["unlike"] = paper_differences.of_sweep(config, sweep)
     csv = write_csv(store.path(paths.TABLE, sweep=sweep, suffix="csv"), table, 6)
-    record([csv], stopwatch, [accuracy, graded])
+    record([csv], stopwatch, [accuracy])
 
 
 def write_controls(store: Store, sweep: str) -> None:

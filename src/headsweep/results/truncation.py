@@ -2,8 +2,8 @@
 
 An answer that is cut before its box or its final-answer phrase counts as wrong, but might have
 become right. If the base model's answer to a question was cut and the head's was not, the question
-may count as gained for that reason alone; the other way round, as lost. Counts come from
-`truncated_answers`; `truncated` in tables of heads is their share.
+may count as gained for that reason alone; the other way round, as lost. Tables of heads have their
+share as `truncated`.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,9 @@ from jaxtyping import Bool, Int
 
 from headsweep.results.joint_tests import passes, tested
 from headsweep.statistics.intervals import paired_interval
-from headsweep.text import percent
-from headsweep.variants import BASE
 
 NOTABLE_SHARE = 0.02
-"""Largest share of cut answers that a table does not mention."""
+"""Largest share of cut answers that is not worth a word."""
 
 UNCUT = ["uncut_gain", "uncut_low", "uncut_high", "cut_decides"]
 """Columns: a head's gain without the changed questions whose wrong answer was cut, with its 95%
@@ -67,21 +65,4 @@ def without_truncated(
             "uncut_high": kept_high,
             "cut_decides": decides,
         }
-    )
-
-
-def note(cells: pd.DataFrame) -> str:
-    """Say how many answers of base and heads were cut, given `headsweep.results.gains.cells` with
-    the column ``cut``; nothing if no more than `NOTABLE_SHARE` of both.
-    """
-    overall = cells[cells["by"] == "overall"]
-    is_base = overall["variant"] == str(BASE)
-    counts = overall.groupby(is_base)[["cut", "n"]].sum()
-    shares = counts["cut"] / counts["n"]
-    if not (shares > NOTABLE_SHARE).any():
-        return ""
-    of_base, of_heads = (percent(shares.get(key, np.nan)) for key in (True, False))
-    return (
-        f"Cut at the limit of tokens: {of_base} of the base model's answers, {of_heads} of those "
-        "without a head. Without a box or a final-answer phrase they count as wrong."
     )
