@@ -20,7 +20,6 @@ from headsweep.statistics import LEVEL, TAILS
 from headsweep.statistics.intervals import unpaired_difference, wilson
 from headsweep.statistics.luck import of_table
 from headsweep.statistics.published_luck import gains_by_chance
-from headsweep.store.batches import pool
 
 HEAD_PRUNING = "sprint_head_pruning.csv"
 FIGURE_5 = "sprint_figure5.csv"
@@ -299,18 +298,6 @@ def published_name(model: Model) -> str | None:
 def model_beside(model: Model) -> str | None:
     """Return the paper's model whose numbers stand beside a model's, if there is one."""
     return published_name(model) or model.beside
-
-
-def is_printed(config: Config, sweep: str) -> bool:
-    """Return whether a sweep is one of the SPRINT paper's Tables 1-4, whose gains are its Figure 2:
-    a model, all heads of its layers, on MATH-500, graded by the run's rules.
-    """
-    section = config.sweeps[sweep]
-    model = published_name(config.models[section.model])
-    same = config.questions[section.questions].benchmark == "math500" and section.heads == "all"
-    layers = {head.layer for head in pool(config, section)}
-    graded = config.grading_of(sweep) == config.grading
-    return model is not None and same and graded and layers == set(LAYERS[model])
 
 
 def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.DataFrame:

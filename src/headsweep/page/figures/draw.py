@@ -29,7 +29,6 @@ from headsweep.results.compression_arms import read_results
 from headsweep.results.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles, Subject
 from headsweep.results.facts import read_csv, record
 from headsweep.results.gains import GAINS, read_z
-from headsweep.results.published import is_printed
 from headsweep.store.layout import Store
 from headsweep.text import short
 
@@ -70,8 +69,7 @@ Needs = tuple[Any, ...]  # positional arguments of the function that draws a fig
 def _gains(store: Store, _: str, files: Sequence[Path]) -> Needs:
     parts = []
     for (name, called), file in zip(titles(store.config, "sweeps").items(), files, strict=True):
-        table = read_csv(file, GAINS).assign(sweep=name, title=called)
-        parts.append(table.assign(printed=is_printed(store.config, name)))
+        parts.append(read_csv(file, GAINS).assign(sweep=name, title=called))
     return (pd.concat(parts),)
 
 

@@ -46,10 +46,8 @@ def violins(gains: pd.DataFrame) -> Figure:
     them the largest gains with their heads.
 
     `gains` are `headsweep.results.gains.GAINS` of all sweeps, with the columns `sweep`, its name,
-    `title`, what it is called, and `printed`, whether the paper's Figure 2 has it, with one violin
-    a model. Others are left out where any is printed.
+    and `title`, what it is called; `headsweep.page.printed.figures` has one violin a model.
     """
-    gains = gains[gains["printed"]] if gains["printed"].any() else gains
     by_subject = gains["sweep"].isin(gains.loc[gains["by"] == "subject", "sweep"])
     data = gains[gains["by"] == np.where(by_subject, "subject", "overall")]
     sweeps = _by_title(data)
