@@ -26,7 +26,7 @@ from headsweep.files.safe_files import write_text
 from headsweep.files.tables import GRADED
 from headsweep.page import explorer, head_grid
 from headsweep.page.blocks import Block, Picture, as_printed, bounded
-from headsweep.page.sections import first_figure, look_alikes, sections
+from headsweep.page.sections import first_figure, sections
 from headsweep.results.exhibits import RunFiles
 from headsweep.results.facts import record
 from headsweep.results.verdicts import ReportVerdict, verdicts
@@ -137,7 +137,6 @@ def _rendered(
         label=explorer.label,
         sections=page_sections,
         as_printed=printed,
-        look_alikes=look_alikes(store),
         versions=_versions(store),
         settings=json.dumps(whole.config.model_dump(mode="json"), indent=1, ensure_ascii=False),
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,6 @@ from headsweep.results.claims import UNDECIDED, UNMEASURED
 from headsweep.results.comparisons import against_sampling, rival
 from headsweep.results.facts import Cell, Number, Sentence, Source
 from headsweep.results.gains import GAINS, HEADS, shown
-from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.power import GAIN, MOST_QUESTIONS, POWER, questions_for
 from headsweep.store.layout import Store
 from headsweep.text import counted
@@ -99,33 +97,21 @@ def luck(store: Store, section: Section) -> None:
         gains = Source.read(store, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
         heads = Source.read(store, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         pruned = heads.query("p.notna()")  # all but the base model
-        with_luck = gains.query("heads > 1 and by_chance.notna()")
-        if gains.where(by="subject"):
-            tested = with_luck.where(by="subject")
-            real = tested.query(f"q < {SIGNIFICANCE}")
-            passed = f"have q below {SIGNIFICANCE}"
-            where = "a subject and layer gains {gain} points on average over {pairs} pairs"
-        else:
-            tested = with_luck.where(by="overall")
-            real = _best_shown(pruned, tested)
-            passed = "pass the corrected test"
-            where = "a layer gains {gain} points on average (layers: {pairs})"
+        tested = gains.query("by == 'overall' and heads > 1 and by_chance.notna()")
+        sweep_title = title(config, "sweeps", sweep)
         if tested:
-            beside = ""
-            if "best_noise" in real.rows and real.rows["best_noise"].notna().any():
-                beside = "; there noise in the place of heads gains up to {noise}"
+            real = _best_shown(pruned, tested)
             sentence = tested.say(
-                f"{{sweep}}. The best head of {where}; luck alone gives {{luck}}. "
-                f"{{real}} {passed}{beside}.",
-                sweep=title(config, "sweeps", sweep),
+                "{sweep}. The best head of a layer gains {gain} points on average (layers: "
+                "{layers}); luck alone gives {luck}. {real} pass the corrected test.",
+                sweep=sweep_title,
                 gain=Cell("gain", "points", over_rows="mean"),
-                pairs=Cell("gain", "count", over_rows="count"),
+                layers=Cell("gain", "count", over_rows="count"),
                 luck=Cell("by_chance", "points", over_rows="mean"),
                 real=real.number("gain", "count", "count") if real else "None",
-                noise=real.number("best_noise", "points", "max") if beside else "",
             )
             section.lead.append(sentence)
-        section.lead.append(_needed(pruned, title(config, "sweeps", sweep)))
+        section.lead.append(_needed(pruned, sweep_title))
 
 
 def _needed(heads: Source, sweep_title: str) -> Sentence:
@@ -174,17 +160,6 @@ def _likeness(store: Store, selector: str) -> Sentence:
         equal=overlap.number("equal", "percent", "mean"),
         resembling=overlap.number("resembles", "percent", "mean"),
     )
-
-
-def look_alikes(store: Store) -> list[tuple[str, Any]]:
-    """Return, by title of a selector, which share of its test questions equals a training question
-    but for numbers; ``unknown`` without their texts.
-    """
-    shares: list[tuple[str, Any]] = []
-    for name, selector_title in titles(store.config, "selectors").items():
-        overlap = Source.read(store, paths.OVERLAP, validation.LIKENESS, selector=name)
-        shares.append((selector_title, overlap.number("equal", "percent", "mean") or "unknown"))
-    return shares
 
 
 def families(store: Store, section: Section) -> None:
