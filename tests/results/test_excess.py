@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from headsweep.results.excess import interval_around
 
@@ -8,6 +7,3 @@ def test_an_interval_takes_39_draws_and_has_the_lower_end_first():
     null = np.linspace(-1, 1, 39)
     assert interval_around(0.5, null, null) == (-0.5, 1.5)
     assert interval_around(0.5, null, null - 1) == (-0.5, 2.5)  # another chance reaches lower
-    for few in (0, 1, 30, 38):
-        with pytest.raises(ValueError, match=f"{few} draws have no interval"):
-            interval_around(0.5, null[:few], null[:few])

@@ -23,6 +23,7 @@ from headsweep.files.safe_files import read_table, write_csv, written_to
 from headsweep.files.tables import CURVES, GRADED
 from headsweep.results.facts import FORMS
 from headsweep.results.run import CONFIG, find
+from headsweep.results.systems import of_pairs
 from headsweep.statistics import SIGNIFICANCE, intervals
 from headsweep.store.batches import batches
 from headsweep.store.keys import model_identity, split_key
@@ -244,6 +245,8 @@ def _variants(*files: Path) -> pd.DataFrame:
     """Compare base model and heads that both runs have, on the questions that both have."""
     one, two = (read_table(file, GRADED).fillna({"answer": ""}) for file in files)
     both = one.merge(two, on=["question_id", "variant"], suffixes=("_1", "_2"))
+    if both.empty:
+        return both
     names = [n for n in both["variant"].unique() if Variant.parse(n).kind in ("base", "head")]
 
     def by_variant(values: str) -> pd.DataFrame:
@@ -251,17 +254,12 @@ def _variants(*files: Path) -> pd.DataFrame:
 
     first, second = by_variant("correct_1"), by_variant("correct_2")
     change = second.astype(int) - first.astype(int)
-    low, high = intervals.paired_interval(change.to_numpy())
-    p = intervals.mcnemar(change.to_numpy())
-    columns = {"n": len(change), "first": first.mean(), "second": second.mean()}
-    columns |= {
-        "gained": (change > 0).sum(),
-        "lost": (change < 0).sum(),
-        "difference": change.mean(),
-    }
-    table = pd.DataFrame(columns).assign(low=low, high=high, p=p, q=intervals.false_discovery(p))
+    table = of_pairs(change.to_numpy(), [True] * len(names)).set_index(change.columns)
+    table.insert(1, "first", first.mean())
+    table.insert(2, "second", second.mean())
+    q = intervals.false_discovery(table["p"].to_numpy())
     differs = by_variant("answer_1").ne(by_variant("answer_2"))
-    return table.assign(changed=differs.mean()).reset_index()
+    return table.drop(columns="test").assign(q=q, changed=differs.mean()).reset_index()
 
 
 def _pass_at_n(*files: Path) -> pd.DataFrame:

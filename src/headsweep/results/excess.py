@@ -62,14 +62,10 @@ def interval_around(value: float, highest: _Draws, lowest: _Draws) -> tuple[floa
     """Return the 95% interval around an excess, given its draws without an effect.
 
     The lower end leaves room for the chance that reaches highest, the upper one for that which
-    reaches lowest: where both are possible, neither end may count on one of them.
-
-    Raises:
-        ValueError: there are fewer than 39 draws, which hold no 95%.
+    reaches lowest: where both are possible, neither end may count on one of them. Draws are 39 or
+    more: fewer hold no 95%.
     """
     place = int(np.floor((len(highest) + 1) * TAILS[0]))  # so that the test is exact
-    if not place:
-        raise ValueError(f"{len(highest)} draws have no interval")
     low = value - np.sort(highest)[-place]
     return float(low), float(value - np.sort(lowest)[place - 1])
 
