@@ -105,13 +105,6 @@ def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithm
     assert relative(seconds[:, :1], base=0).tolist() == [[1, 1, 1]]
 
 
-def test_a_ratio_s_interval_follows_the_level(monkeypatch):
-    seconds = np.array([[4.0, 3.0], [5.0, 4.5], [8.0, 6.0], [4.4, 3.1]])
-    monkeypatch.setattr("headsweep.statistics.intervals.TAILS", (0.25, 0.75))
-    interval = ttest_rel(*np.log(seconds[:, ::-1]).T).confidence_interval(0.5)
-    assert np.log(relative(seconds, base=0)[1, 1:]) == pytest.approx(list(interval))
-
-
 def test_turns_go_on_until_the_ratio_s_interval_is_narrow_or_time_is_up():
     draw = np.random.default_rng(0)
 
@@ -204,13 +197,13 @@ def test_a_peak_is_the_weights_and_a_pass_however_they_were_loaded(tmp_path):
 
 
 def test_the_peak_of_scoring_is_what_the_plan_says():
-    """Within a quarter; all layers' attention at once would be six times one layer's.
+    """Within a quarter; all layers' attention at once would be four times one layer's.
 
     Logits are not computed but of the few tokens that show which rows a head reads.
     """
-    texts, tokens, heads = 3, 640, 8
-    shape = {"vocab_size": 900, "hidden_size": 1024, "intermediate_size": 1500, "head_dim": 128}
-    shape |= {"num_hidden_layers": 6, "num_attention_heads": heads, "max_position_embeddings": 700}
+    texts, tokens, heads = 3, 640, 4
+    shape = {"vocab_size": 900, "hidden_size": 512, "intermediate_size": 750, "head_dim": 128}
+    shape |= {"num_hidden_layers": 4, "num_attention_heads": heads, "max_position_embeddings": 700}
     model = tiny_models.build(wide("Llama", **shape))
     geometry, ids = find_heads(model), torch.randint(900, (texts, tokens))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -227,12 +220,11 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
     assert peak + savings.weight_bytes(model) == pytest.approx(planned, rel=0.25)
 
 
-@pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize(
-    ("tokens", "prompt", "rows", "shape"),
+    ("tokens", "prompt", "rows", "shape", "precision"),
     [
-        (1100, 120, 1, {"layers": 2, "intermediate": 300}),  # attention is most of it
-        (160, 120, 6, {"layers": 3, "intermediate": 900}),  # states are
+        (1100, 120, 1, {"layers": 2, "intermediate": 300}, "bf16"),  # attention is most of it
+        (160, 120, 6, {"layers": 3, "intermediate": 900}, "no"),  # states are
     ],
 )
 def test_training_keeps_what_the_plan_says(tokens, prompt, rows, shape, precision):
