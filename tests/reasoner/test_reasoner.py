@@ -15,13 +15,14 @@ from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.config import SYSTEM_PROMPT, Decoding
 from headsweep.engine.engine import Engine, Request
 from headsweep.experiments import reasoner
-from headsweep.experiments.reasoner import _TOKENIZER_DOCUMENTS, ASSISTANT, END, PAD, USER
+from headsweep.experiments.reasoner import ASSISTANT, END, PAD, USER
 from headsweep.files.record import checked_file, read_record
 from headsweep.models.load import load_model
 from headsweep.models.source import fetch_model, fingerprint
 
 SHAPE = {"layers": 2, "hidden": 44, "query_heads": 6, "kv_heads": 3, "head_dim": 8}
 SIZES = {"intermediate": 50, "vocabulary": 301}
+NIGHT = "HEADSWEEP_NIGHTLY" in os.environ
 MINIATURE = reasoner.Settings(**SHAPE, **SIZES, steps=30, batch_size=7, seed=5)
 
 
@@ -88,6 +89,7 @@ def test_the_loss_equals_that_of_transformers(folder, tokenizer):
 
 def test_the_tokenizer_keeps_any_text_and_its_template_leaves_out_the_system_text(tokenizer):
     assert len(tokenizer) == MINIATURE.vocabulary
+    assert AutoTokenizer.from_pretrained(reasoner.FOLDER).chat_template == tokenizer.chat_template
     assert tokenizer.tokenize("$1907$") == ["$", "1", "9", "0", "7", "$"]
     for text in ["$\\frac{3}{4}$ of 120", "naïve 漢字 🙂\n\ttabs  and  spaces", "\\boxed{-7}"]:
         assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
@@ -113,15 +115,6 @@ def test_its_files_are_those_of_its_record():
     assert record["losses"][-1] < 0.1 * record["losses"][0]
 
 
-def test_its_tokenizer_is_trained_on_the_corpus_alone():
-    documents = generated.corpus(_TOKENIZER_DOCUMENTS, reasoner.SETTINGS.seed)
-    texts = (text for document in documents for text in document[:2])
-    again = reasoner.train_tokenizer(texts, reasoner.SETTINGS.vocabulary)
-    kept = AutoTokenizer.from_pretrained(reasoner.FOLDER)
-    assert kept.get_vocab() == again.get_vocab()
-    assert kept.chat_template == again.chat_template
-
-
 def test_the_engine_gives_the_recorded_answers():
     lines = (reasoner.FOLDER / "answers.jsonl").read_text(encoding="utf-8").splitlines()
     recorded = [json.loads(line) for line in lines]
@@ -130,15 +123,17 @@ def test_the_engine_gives_the_recorded_answers():
         "generated_math", "test", reasoner.QUESTIONS, seed=0, apart=False
     )
     assert [answer["question_id"] for answer in recorded] == questions["question_id"].tolist()
+    asked = questions if NIGHT else questions[:60]
     prompts = [
-        encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in questions["question"]
+        encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in asked["question"]
     ]
-    requests = [*map(Request, questions["question_id"], prompts)]
+    requests = [*map(Request, asked["question_id"], prompts)]
     engine = Engine(loaded, Decoding(max_new_tokens=reasoner.LONGEST), 64)
     found = {answer.request.question_id: answer for answer in engine.run(requests, {})}
+    assert len(found) == len(asked)
     sound = [answer for answer in recorded if answer["margin"] > NEAR_TIE]
     assert len(sound) >= 0.9 * len(recorded)
-    for answer in sound:
+    for answer in (answer for answer in sound if answer["question_id"] in found):
         given = found[answer["question_id"]]
         assert list(given.token_ids) == answer["token_ids"], answer["question_id"]
         assert given.margin == pytest.approx(answer["margin"], abs=NEAR_TIE)
@@ -159,8 +154,10 @@ def test_it_is_made_as_its_record_says(tmp_path, monkeypatch):
     assert all(len(json.loads(line)["token_ids"]) <= 5 for line in lines)
 
 
-@pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: trains for minutes")
-def test_training_again_reaches_the_same_accuracy(tmp_path):
+@pytest.mark.skipif(not NIGHT, reason="nightly: trains for minutes")
+def test_training_again_gives_the_same_tokenizer_and_reaches_the_same_accuracy(tmp_path):
     reasoner.make(tmp_path)
+    again, shipped = (AutoTokenizer.from_pretrained(one) for one in (tmp_path, reasoner.FOLDER))
+    assert shipped.get_vocab() == again.get_vocab()
     found, kept = read_record(tmp_path / "model.safetensors"), read_record(WEIGHTS)
     assert found["right"] == pytest.approx(kept["right"], abs=0.07 * kept["test_questions"])
