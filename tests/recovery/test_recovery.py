@@ -397,7 +397,6 @@ def test_protected_layers_keep_their_heads(llama, tmp_path):
         ({"protect": [3]}, "layer 3 has no heads to prune in this model; choose from 0"),
         ({"protect": [0, 1, 2]}, "every layer is protected"),
         ({"protect": [0], "uniform": True}, "uniform takes heads of every layer; leave out prot"),
-        ({"assistant_only": True}, "text 1 has no turns of an assistant"),
         ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
         ({"length": 65}, "length 65 is too long: .* reads 64 tokens"),

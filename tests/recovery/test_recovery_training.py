@@ -252,70 +252,14 @@ def test_pieces_hold_every_token_once_and_conversations_are_written_by_the_templ
     assert tokenizer.decode(expected) == "user w1 w2 [END] assistant w3 [END]"
 
 
-def test_losses_count_the_assistants_turns_alone(llama, trained):
+def test_conversations_that_no_template_writes_are_refused(llama):
     tokenizer = AutoTokenizer.from_pretrained(llama)
-    turns = ["user w1 w2", "assistant w3 w4 w5", "user w6", "assistant w7"]
-    chat = [
-        {"role": role, "content": content}
-        for role, _, content in (turn.partition(" ") for turn in turns)
-    ]
-    (piece,) = cut([chat], tokenizer, length=30, assistant_only=True)
-    words = tokenizer.convert_ids_to_tokens(piece.input_ids.tolist())
-    counted = [word for word, one in zip(words, piece.counted, strict=True) if one]
-    assert counted == ["w3", "w4", "w5", "[END]", "w7", "[END]"]
-    assert piece.targets == 6 and cut([chat], tokenizer, length=30)[0].targets == len(words) - 1
-    # Of four pieces of 4 tokens, the first has no turn, and the third only its unpredicted token.
-    parts = cut([chat], tokenizer, length=4, assistant_only=True)
-    assert [part.targets for part in parts] == [3, 2]
-
-    model = load(llama)
-    losses = text_losses(model, [piece], 1)
-    ids = torch.from_numpy(piece.input_ids)[None]
-    labels = torch.where(torch.from_numpy(piece.counted)[None], ids, -100)
-    with torch.no_grad():
-        loss = float(model(ids, labels=labels).loss)
-    assert losses.nats.tolist() == pytest.approx([6 * loss], rel=1e-5)
-    assert losses.tokens.tolist() == [6]
-    own = {"batch_size": 2, "micro_batch": 1, "steps": 1, "teacher": "none"}
-    _, (first,) = trained(pieces=[piece, piece], **own)
-    assert first == pytest.approx(loss, rel=1e-5)
-
-
-def counted_words(chat, tokenizer):
-    (piece,) = cut([chat], tokenizer, length=30, assistant_only=True)
-    words = tokenizer.convert_ids_to_tokens(piece.input_ids.tolist())
-    return [word for word, one in zip(words, piece.counted, strict=True) if one]
-
-
-def test_what_a_template_adds_before_an_assistants_first_turn_does_not_count(llama):
-    tokenizer = AutoTokenizer.from_pretrained(llama)
-    tokenizer.chat_template = "w40 w41 [END] " + tokenizer.chat_template
-    first = {"role": "assistant", "content": "w3 w4"}
-    assert counted_words([first, *CHAT], tokenizer) == ["w3", "w4", "[END]", "w3", "[END]"]
-
-
-def test_a_template_that_marks_the_assistants_turns_is_believed(llama):
-    """As those that write earlier turns in another way, which are refused without marks."""
-    tokenizer = AutoTokenizer.from_pretrained(llama)
-    tokenizer.chat_template = (
-        "{{ messages | length }} {% for m in messages %}{{ m['role'] }} "
-        "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }} [END]"
-        "{% endgeneration %}{% else %}{{ m['content'] }} [END]{% endif %} {% endfor %}"
-    )
-    assert counted_words([*CHAT, *CHAT], tokenizer) == ["w3", "[END]"] * 2
-
-
-def test_turns_that_are_not_known_are_refused(llama, monkeypatch):
-    tokenizer = AutoTokenizer.from_pretrained(llama)
-    with pytest.raises(ModelError, match="text 2 has no turns of an assistant; give messages"):
-        cut([CHAT, "w1 w2"], tokenizer, length=5, assistant_only=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(tokenizer), "is_fast", False)
-        with pytest.raises(ModelError, match="does not tell where in a text its tokens stand"):
-            cut([CHAT], tokenizer, length=30, assistant_only=True)
-    tokenizer.chat_template = "{{ messages | length }} " + tokenizer.chat_template
-    with pytest.raises(ModelError, match="writes a turn in another way once something follows"):
-        cut([[*CHAT, *CHAT]], tokenizer, length=30, assistant_only=True)
+    tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(ModelError, match=r"template refuses messages \(roles must alternate\)"):
+        cut([CHAT], tokenizer, length=30)
+    tokenizer.chat_template = None
+    with pytest.raises(ModelError, match="has no chat template; give texts, not messages"):
+        cut([CHAT], tokenizer, length=30)
 
 
 def test_the_loss_of_a_text_is_that_of_its_pieces(llama):

@@ -70,16 +70,7 @@ def enough_pieces(
 ) -> tuple[list[Piece], list[Piece]]:
     """Return the pieces to train on and those to measure on, or refuse too few."""
     tokenizer = load_tokenizer(folder)
-    training, testing = (
-        cut(part, tokenizer, settings.length, assistant_only=settings.assistant_only)
-        for part in (texts, held_out)
-    )
-    if settings.assistant_only and not (training and testing):
-        which = "held-out " if training else ""
-        raise ModelError(
-            f"none of the {which}conversations has a turn of the assistant; give others, or leave "
-            f"out assistant-only"
-        )
+    training, testing = (cut(part, tokenizer, settings.length) for part in (texts, held_out))
     if len(training) < settings.batch_size:
         raise ModelError(
             f"the texts make {len(training)} pieces of 2 to {settings.length} tokens, and a step "

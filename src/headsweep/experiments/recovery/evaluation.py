@@ -10,7 +10,6 @@ from accelerate.utils.memory import clear_device_cache
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, PreTrainedModel
 
 from headsweep.experiments.compression import savings
@@ -29,7 +28,7 @@ class Losses(NamedTuple):
     """A model's loss on each of some texts."""
 
     nats: Float[np.ndarray, " texts"]  # sums over a text's tokens
-    tokens: Int[np.ndarray, " texts"]  # predicted and counted ones
+    tokens: Int[np.ndarray, " texts"]  # predicted ones
 
 
 def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -> Losses:
@@ -49,16 +48,15 @@ def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -
 def predictions(
     model: PreTrainedModel, pieces: Sequence[Piece], device: torch.device | None = None
 ) -> tuple[Float[Tensor, "targets vocabulary"], Int[Tensor, " targets"]]:
-    """Return a decoder's logits that predict the counted tokens, and these tokens, row after row.
+    """Return a decoder's logits that predict the texts' tokens, and these tokens, row after row.
 
     `device` is the decoder's, where a wrapper does not say it.
     """
     device = device or model.device
     inputs = move(padded([piece.input_ids for piece in pieces]), device)
-    rows = [torch.from_numpy(piece.counted) for piece in pieces]
-    counted = pad_sequence(rows, batch_first=True)[:, 1:].to(device)
+    predicted = inputs["attention_mask"][:, 1:].bool()
     logits = model(**inputs, use_cache=False).logits
-    return logits[:, :-1][counted], inputs["input_ids"][:, 1:][counted]
+    return logits[:, :-1][predicted], inputs["input_ids"][:, 1:][predicted]
 
 
 def perplexity(losses: Losses, beside: Losses | None = None) -> Estimate:

@@ -18,7 +18,6 @@ _ANSWERED = (
     " Right answers are those to {questions} questions, the same for all, answered greedily in at "
     "most {tokens} tokens; differences are paired."
 )
-_TURNS = " Losses count the assistant's turns only, in training and here."
 _CONTROLLED = " Control: the same training with nothing removed."
 
 
@@ -31,7 +30,6 @@ def chosen_by(settings: Recovery) -> str:
 
 
 def measured_how(
-    settings: Recovery,
     testing: Sequence[Piece],
     benchmark: Benchmark | None,
     device: str,
@@ -54,6 +52,4 @@ def measured_how(
         how += _ANSWERED.format(questions=len(benchmark.questions), tokens=most)
     if controlled:
         how += _CONTROLLED
-    if settings.assistant_only:
-        how += _TURNS
     return how

@@ -353,7 +353,6 @@ class _Run:
             chosen_by(self.settings) if removed else "no heads were removed",
             {name: " → ".join(values) for name, values in as_rows(results)},
             measured_how(
-                self.settings,
                 testing,
                 benchmark,
                 self.device,

@@ -65,8 +65,6 @@ class Recovery(Section):
     """weight of the teacher in the loss; the texts have the rest"""
     lora: Count | None = None
     """train LoRA matrices of this rank only, beside all linear layers; needs the package peft"""
-    assistant_only: bool = False
-    """of messages, train on the assistant's turns only, and measure perplexity on those"""
     gradient_checkpointing: bool = False
     """less memory, a third more time"""
     precision: Literal["auto", "no", "bf16"] = "auto"

@@ -1,14 +1,12 @@
 """The texts that a decoder is pruned and trained on: read from files, as pieces of token ids."""
 
 import hashlib
-import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from transformers import PreTrainedTokenizerBase
 
 from headsweep.benchmarks.sources import file_rows
@@ -18,8 +16,6 @@ _MOST_HELD_OUT = 2000  # of a default: they narrow an interval enough, and four 
 _JSON = (".jsonl", ".jsonl.gz")
 _OTHERS = (".json", ".csv", ".tsv", ".parquet", ".gz", ".zip")
 """Endings of files that are not plain text."""
-_MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
-"""How a chat template marks the assistant's turns, as transformers reads it."""
 
 Text = str | Sequence[Mapping[str, str]]
 """A text, or a conversation: messages with `role` and `content`."""
@@ -95,46 +91,29 @@ class Piece(NamedTuple):
 
     text: int  # its position among all texts
     input_ids: Int[np.ndarray, " tokens"]
-    counted: Bool[np.ndarray, " tokens"]  # which of them a loss counts
 
     @property
     def targets(self) -> int:
-        """How many tokens are predicted and counted; nothing predicts the first one."""
-        return int(self.counted[1:].sum())
+        """How many tokens are predicted; nothing predicts the first one."""
+        return len(self.input_ids) - 1
 
 
-def cut(
-    texts: Sequence[Text],
-    tokenizer: PreTrainedTokenizerBase,
-    length: int,
-    *,
-    assistant_only: bool = False,
-) -> list[Piece]:
+def cut(texts: Sequence[Text], tokenizer: PreTrainedTokenizerBase, length: int) -> list[Piece]:
     """Return texts as pieces of 2 to `length` tokens; a long text becomes several.
 
-    Conversations are written by the tokenizer's chat template, other texts get its end token. With
-    `assistant_only` there are conversations alone, losses count the assistant's turns with their
-    end, and pieces without any are left out.
+    Conversations are written by the tokenizer's chat template, other texts get its end token.
 
     Raises:
-        ModelError: the tokenizer has no chat template, its template refuses a conversation, or the
-            assistant's turns are not known.
+        ModelError: the tokenizer has no chat template, or its template refuses a conversation.
     """
     pieces = []
     for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            ids, counted = _conversation(text, tokenizer, assistant_only)
-        elif assistant_only:
-            raise ModelError(
-                f"text {number + 1} has no turns of an assistant; give messages, or leave out "
-                f"assistant-only"
-            )
-        else:
+        if isinstance(text, str):
             ids = _token_ids(text, tokenizer)
-            counted = np.ones(len(ids), bool)
+        else:
+            ids = _conversation(text, tokenizer)
         for start in range(0, len(ids), length):
-            part = slice(start, start + length)
-            piece = Piece(number, np.array(ids[part]), counted[part])
+            piece = Piece(number, np.array(ids[start : start + length]))
             if piece.targets:
                 pieces.append(piece)
     return pieces
@@ -147,74 +126,17 @@ def _token_ids(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
 
 
 def _conversation(
-    messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase, assistant_only: bool
-) -> tuple[list[int], Bool[np.ndarray, " tokens"]]:
-    """Return a conversation's token ids, and which of them count."""
+    messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase
+) -> list[int]:
     if tokenizer.chat_template is None:
         raise ModelError("the model's tokenizer has no chat template; give texts, not messages")
-    write = partial(_written, tokenizer)
-    text = write(messages)
-    if assistant_only and not tokenizer.is_fast:
-        raise ModelError(
-            f"{type(tokenizer).__name__} does not tell where in a text its tokens stand, so the "
-            f"assistant's turns are not known; leave out assistant-only"
-        )
-    if assistant_only and _MARKED.search(str(tokenizer.chat_template)):
-        marked = tokenizer.apply_chat_template(
-            list(messages), return_dict=True, return_assistant_tokens_mask=True
-        )
-        return marked["input_ids"], np.array(marked["assistant_masks"], bool)
-    encoded = tokenizer(
-        text, add_special_tokens=False, verbose=False, return_offsets_mapping=assistant_only
-    )
-    counted = np.full(len(encoded.input_ids), not assistant_only)
-    if assistant_only:
-        begins = np.array([begin for begin, _ in encoded.offset_mapping])
-        for first, end in _assistant_turns(messages, text, write):
-            counted |= (first <= begins) & (begins < end)
-    return encoded.input_ids, counted
-
-
-def _written(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], **options: bool
-) -> str:
-    """Return messages as the chat template writes them."""
     try:
-        text: str = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
+        text = tokenizer.apply_chat_template(list(messages), tokenize=False)
     except Exception as error:  # templates raise errors of any type
         reason = str(error).partition("\n")[0]
         raise ModelError(f"the model's chat template refuses messages ({reason})") from error
-    return text
-
-
-def _assistant_turns(
-    messages: Sequence[Mapping[str, str]], text: str, write: Callable[..., str]
-) -> list[tuple[int, int]]:
-    """Return where the assistant's turns begin and end in a written conversation, in characters.
-
-    A turn begins where the template asks for an answer to what was said before. Before a first turn
-    nothing was said: it begins after the words with which the template asks.
-
-    Raises:
-        ModelError: the template writes turns in another way once something follows.
-    """
-    turns = []
-    for number, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        before = write(messages[:number], add_generation_prompt=True) if number else ""
-        after = write(messages[: number + 1])
-        if not (after.startswith(before) and text.startswith(after)):
-            raise ModelError(
-                "the model's chat template writes a turn in another way once something follows, so "
-                "the assistant's turns are not known; leave out assistant-only"
-            )
-        begin = len(before)
-        if not number:
-            asking = write(messages, add_generation_prompt=True).removeprefix(text)
-            begin = text.find(asking) + len(asking) if asking in text else 0
-        turns.append((begin, len(after)))
-    return turns
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+    return ids
 
 
 def digest(pieces: Sequence[Piece]) -> str:
