@@ -11,7 +11,6 @@ import pytest
 
 from benchmarks.proof import __main__ as proof
 from headsweep import arguments, telling
-from headsweep.arguments import with_negative_lists
 from headsweep.cli import commands
 from headsweep.cli import main as cli
 from headsweep.cli.main import main
@@ -220,12 +219,6 @@ def test_a_command_that_takes_long_says_so(tmp_path, monkeypatch, capsys):
     (tmp_path / "a.csv").write_text("answer,gold\n3,3\n")
     assert main(["grade", "a.csv", "--final"]) == 0
     assert re.search(r"^headsweep: grade: 0 s so far$", capsys.readouterr().err, re.MULTILINE)
-
-
-def test_lists_of_negative_numbers_are_no_options():
-    words = ["--ratio", "-1", "--protect", "-2,-1", "--protect", "-1,0-2", "-1,2", "-n", "3"]
-    joined = ["--ratio", "-1", "--protect=-2,-1", "--protect=-1,0-2", "-1,2", "-n", "3"]
-    assert with_negative_lists(words) == joined
 
 
 @pytest.mark.parametrize(

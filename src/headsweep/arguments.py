@@ -101,38 +101,6 @@ def numbers_or_all(text: str) -> list[int] | Literal["all"]:
     return [int(part) for part in parts]
 
 
-def layer_numbers(text: str) -> list[int]:
-    """Read numbers of layers, as in ``0-2,-1``; negative ones count from the last."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(-?\d{1,4})|(\d{1,4})-(\d{1,4})", part.strip())
-        if match is None:
-            raise argparse.ArgumentTypeError(f"{text!r} names no layers, as 0-2,-1 does")
-        single, first, last = match.groups()
-        if single:
-            numbers.append(int(single))
-        elif int(first) <= int(last):
-            numbers += range(int(first), int(last) + 1)
-        else:
-            raise argparse.ArgumentTypeError(f"{part.strip()!r} ends before it begins")
-    return numbers
-
-
-def with_negative_lists(words: Sequence[str]) -> list[str]:
-    """Return a command line in which lists such as ``-2,-1`` stand in one word with their option.
-
-    argparse takes them for options of their own; single negative numbers it knows.
-    """
-    joined: list[str] = []
-    for word in words:
-        is_list = re.fullmatch(r"-\d+(,-?\d+(-\d+)?)+", word)
-        if is_list and joined and re.fullmatch(r"--[a-z-]+", joined[-1]):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
-
-
 def refuse_ignored(given: Mapping[str, bool], why: str) -> None:
     """Refuse options that would have no effect, by their names and whether they are given.
 

@@ -123,18 +123,6 @@ def test_a_part_of_the_texts_may_score_heads(qwen2, tmp_path):
     assert done.removed in removed_by_three
 
 
-def test_protected_layers_keep_their_heads(qwen2, tmp_path, capsys):
-    command = ["prune", str(qwen2), "--ratio", "0.25", "--out", str(tmp_path / "out")]
-    assert main([*command, "--protect", "0-1,-1"]) == 2
-    assert "6 heads cannot go: 3 can, as each of 1 layers keeps 3" in capsys.readouterr().err
-    assert main([*command, "--protect", "-1,-4"]) == 0
-    kept = json.loads((tmp_path / "out" / "pruned_heads.json").read_text())["kept"]
-    assert [len(heads) for heads in kept.values()] == [6, 3, 3, 6]
-    options = {"protect": [1], "heads": ["L00H01"]}
-    with pytest.raises(ModelError, match="cannot be protected where heads are named"):
-        headsweep.prune(str(qwen2), tmp_path / "x", **options)
-
-
 def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2, tmp_path):
     heads = [Variant(layer, head) for layer in (0, 2) for head in range(HEADS)]
     columns = {str(head): [1, int(head not in (Variant(0, 1), Variant(2, 4)))] for head in heads}

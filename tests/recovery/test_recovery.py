@@ -266,7 +266,6 @@ def test_what_was_measured_is_not_measured_again(llama, done, tmp_path, monkeypa
     [
         ({"ratio": 0.8}, "9 heads cannot go: 3 can, as each of 3 layers keeps 3 of its own"),
         ({"ratio": 0.2}, "ratio 0.2 removes nothing of 12 heads, of which 3 go at once; raise it"),
-        ({"protect": [0, 1, 2]}, "every layer is protected"),
     ],
 )
 def test_a_ratio_that_a_pruned_model_cannot_lose_is_refused_before_any_training(
@@ -279,10 +278,13 @@ def test_a_ratio_that_a_pruned_model_cannot_lose_is_refused_before_any_training(
 
 
 def test_heads_of_a_pruned_model_are_named_by_its_numbers(llama, tmp_path):
-    """Layer 0 has lost its first three heads: its next one is L00H03 of the first model."""
+    """Layer 0 has lost its first three heads: its next one is L00H03 of the first model.
+
+    One head is due: layer 0 has a single group left, others lose one of each of two.
+    """
     source, out = tmp_path / "source", tmp_path / "out"
     headsweep.prune(str(llama), source, heads=["L00H00", "L00H01", "L00H02"])
-    options = {"ratio": 0.07, "unit": "query", "protect": [1, 2], "rounds": 1, "steps": 1}
+    options = {"ratio": 0.07, "unit": "query", "rounds": 1, "steps": 1}
     found = recovered(source, out, **options)
     assert len(found.removed) == 1
     names = find_heads(headsweep.load_model(str(source))).by_original_name()
@@ -378,25 +380,11 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
     assert found[1].shape == (6,)
 
 
-def test_protected_layers_keep_their_heads(llama, tmp_path):
-    """Though a protected one has the lowest score."""
-    found = recovered(llama, tmp_path / "out", protect=[0, -1], ratio=0.2, criterion="norm")
-    assert {Variant.parse(name).layers[0] for name in found.removed} == {1}
-    facts = json.loads((found.folder / "recovery.json").read_text())
-    scores = next(each["scores"] for each in facts["removals"] if each["heads"])
-    lowest = min(scores, key=scores.get)
-    assert Variant.parse(lowest).layers[0] != 1
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"ratio": 0.9}, "ratio 0.9 leaves a layer without heads: of 18, 9 can go"),
         ({"ratio": 0.1}, "ratio 0.1 removes nothing of 18 heads, of which 3 go at once"),
-        ({"protect": [1, -1]}, "7 heads cannot go: 3 can, as each of 1 layers keeps 3"),
-        ({"protect": [3]}, "layer 3 has no heads to prune in this model; choose from 0"),
-        ({"protect": [0, 1, 2]}, "every layer is protected"),
-        ({"protect": [0], "uniform": True}, "uniform takes heads of every layer; leave out prot"),
         ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
         ({"length": 65}, "length 65 is too long: .* reads 64 tokens"),

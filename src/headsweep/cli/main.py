@@ -97,9 +97,7 @@ def _parsed(words: Sequence[str]) -> dict[str, Any]:
     """Return what a command line asks: the command's function as `handler`, and its arguments."""
     if job := job_command.parser_of(words[:2]):
         return vars(job.parse_args(words[2:]))
-    from headsweep.arguments import with_negative_lists  # jobs start without it
-
-    return vars(parser().parse_args(with_negative_lists(words)))
+    return vars(parser().parse_args(words))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -109,28 +109,8 @@ def lowest_heads(
     return sorted(chosen)
 
 
-def unprotected(scores: Scores, geometry: HeadGeometry, layers: Sequence[int]) -> Scores:
-    """Return scores without those of some layers, whose heads so stay; -1 is the last layer.
-
-    Raises:
-        ModelError: there is no such layer, or none is left.
-    """
-    indices = [layer.index for layer in geometry.layers]
-    protected = set()
-    for number in layers:
-        if -len(indices) <= number < 0:
-            protected.add(indices[number])
-        else:
-            protected.add(geometry.layer(number).index)
-    if protected == {*indices}:
-        raise ModelError("every layer is protected, so that no head can go; protect fewer")
-    return {layer: score for layer, score in scores.items() if layer not in protected}
-
-
-def check_ratio(
-    geometry: HeadGeometry, ratio: float, unit: Unit, scope: Scope, protected: Sequence[int] = ()
-) -> list[Variant]:
-    """Refuse a ratio that removes nothing, or more than the layers can lose that are free to.
+def check_ratio(geometry: HeadGeometry, ratio: float, unit: Unit, scope: Scope) -> list[Variant]:
+    """Refuse a ratio that removes nothing, or more than the layers can lose.
 
     Returned are heads that it could remove, if all had equal scores.
 
@@ -138,8 +118,7 @@ def check_ratio(
         ModelError: one line.
     """
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
-    free = unprotected(equal, geometry, protected)
-    gone = lowest_heads(free, geometry, heads_at(ratio, geometry.heads), scope=scope, unit=unit)
+    gone = lowest_heads(equal, geometry, heads_at(ratio, geometry.heads), scope=scope, unit=unit)
     if ratio and not gone:
         raise ModelError(
             f"ratio {ratio} removes nothing of {geometry.heads} heads, of which "

@@ -76,7 +76,6 @@ def prune(
     seed: int = 0,
     scope: heads_to_remove.Scope = "all",
     unit: heads_to_remove.Unit = "group",
-    protect: Sequence[int] = (),
     calibration: int | None = None,
     revision: str | None = None,
     device: str = "auto",
@@ -99,7 +98,6 @@ def prune(
         scope: whether all heads are ranked together or those of each layer; with the form
             `uniform`, always those of each layer.
         unit: heads removed together in grouped-query attention; zeroed heads are chosen singly.
-        protect: layers that lose no heads, where a ratio goes; -1 is the last.
         calibration: how many of the texts heads are scored on, drawn at random; by default all.
         revision: hub: a commit hash. Folder: its expected fingerprint.
         device: auto, cpu, cuda or cuda:N.
@@ -114,7 +112,7 @@ def prune(
     out = Path(out)
     check_target(out)
     check_writable("--out", out, "folder")
-    _check_choice(heads, ratio, alpha, protect, form)
+    _check_choice(heads, ratio, alpha)
     by = criteria.named(criterion)
     matrix: Any = None  # read where the criterion needs it
     if ratio is not None:
@@ -143,8 +141,9 @@ def prune(
             texts=lambda: row_batches(rows(), SCORED_AT_ONCE, model.device),
             drops=partial(criteria.accuracy_drops, matrix, geometry, geometry),
         )
-        scores = heads_to_remove.unprotected(by.scores(inputs), geometry, protect)
-        removed = heads_to_remove.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
+        removed = heads_to_remove.lowest_heads(
+            by.scores(inputs), geometry, count, scope=scope, unit=unit
+        )
         if not removed:
             raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
         about = by.about.format(alpha=alpha, seed=seed)
@@ -189,13 +188,7 @@ def _at_most(tokens: int, model: PreTrainedModel) -> int:
     return min(tokens, most_tokens(model.config) or tokens)
 
 
-def _check_choice(
-    heads: Sequence[str] | None,
-    ratio: float | None,
-    alpha: float,
-    protect: Sequence[int],
-    form: Form,
-) -> None:
+def _check_choice(heads: Sequence[str] | None, ratio: float | None, alpha: float) -> None:
     """Refuse arguments of `prune` that do not say which heads are to go."""
     if (heads is None) == (ratio is None):
         raise ModelError("say which heads are to go, by `heads` or by `ratio`, not by both")
@@ -205,13 +198,6 @@ def _check_choice(
         raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
-    if protect and heads is not None:
-        raise ModelError("layers cannot be protected where heads are named; leave out `protect`")
-    if protect and form == "uniform":
-        raise ModelError(
-            "layers cannot be protected where a uniform model loses some of every layer; leave out "
-            "`protect`"
-        )
 
 
 def _check_data(

@@ -55,8 +55,7 @@ def check_model(folder: Path, settings: Recovery) -> None:
             raise ModelError(str(error)) from error
         if settings.ratio:
             model, geometry = outline(folder)
-            unit, scope = settings.unit, settings.scope
-            gone = check_ratio(geometry, settings.ratio, unit, scope, settings.protect)
+            gone = check_ratio(geometry, settings.ratio, settings.unit, settings.scope)
             find_cuts(model, geometry, without(geometry, gone))
     longest = most_tokens(config)
     if longest and settings.length > longest:

@@ -98,7 +98,6 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
         seed=args.seed,
         scope=args.scope,
         unit=args.unit,
-        protect=args.protect,
         calibration=getattr(args, "calibration", None),
         revision=args.revision,
         device=args.device,
@@ -154,7 +153,6 @@ def _recover(args: Namespace, texts: "Sequence[Text] | None") -> "Recovered | No
         scope=args.scope,
         unit=args.unit,
         uniform=args.form == "uniform",
-        protect=args.protect,
         seed=args.seed,
         **{name: getattr(args, name) for name in ("calibration", *TRAINING) if name in args},
     )

@@ -6,7 +6,7 @@ Nothing heavy is imported, so the command starts fast.
 import argparse
 from pathlib import Path
 
-from headsweep.arguments import count, layer_numbers, reading
+from headsweep.arguments import count, reading
 from headsweep.choices import BenchmarkGrader
 from headsweep.experiments.recovery.command import prune_as_asked
 from headsweep.experiments.recovery.settings import TRAINING, Recovery
@@ -58,13 +58,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     for name in ("alpha", "scope", "unit"):
         _add_setting(prune, name, default=Recovery.model_fields[name].default)
-    prune.add_argument(
-        "--protect",
-        type=layer_numbers,
-        default=[],
-        metavar="LAYERS",
-        help="layers that lose no heads, as in 0-2,-1; -1 is the last",
-    )
     prune.add_argument(
         "--calibration",
         type=count,

@@ -26,7 +26,6 @@ from headsweep.experiments.compression.heads_to_remove import (
     check_ratio,
     heads_due,
     lowest_heads,
-    unprotected,
 )
 from headsweep.experiments.compression.pruning import revision_of
 from headsweep.experiments.compression.rounds import Removal, removal_of
@@ -245,7 +244,7 @@ class _Run:
                 f"{self.call['source']} is no decoder; recovery takes causal language models"
             )
         if number == 0:
-            check_ratio(geometry, settings.ratio, settings.unit, settings.scope, settings.protect)
+            check_ratio(geometry, settings.ratio, settings.unit, settings.scope)
         history = self.work.history(number)
         removal = self.decide_removal(number, student, geometry, history["removals"])
         geometry = _without(student, geometry, removal["heads"])
@@ -310,7 +309,7 @@ class _Run:
                 model, geometry, self.pieces, settings, number, self.accelerator
             )
             lowest = lowest_heads(
-                unprotected(scores, geometry, settings.protect),
+                scores,
                 geometry,
                 due,
                 scope=settings.scope,

@@ -36,8 +36,6 @@ class Recovery(Section):
     """grouped-query attention: remove whole groups, or one query head of each"""
     uniform: bool = False
     """remove equally many heads of every layer, so that plain from_pretrained loads the result"""
-    protect: tuple[int, ...] = ()
-    """layers that lose no heads; -1 is the last"""
     seed: Seed = 0
     """Decides random scores, the order of texts and what dropout leaves out."""
     rounds: Count = 4
@@ -72,8 +70,6 @@ class Recovery(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> "Recovery":
-        if self.uniform and self.protect:
-            raise ValueError("uniform takes heads of every layer; leave out protect")
         if self.steps < self.rounds:
             raise ValueError(f"{self.steps} steps cannot be divided over {self.rounds} rounds")
         return self
@@ -121,7 +117,6 @@ PRUNING = (
     "scope",
     "unit",
     "uniform",
-    "protect",
     "calibration",
     "seed",
 )
