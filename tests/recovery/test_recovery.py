@@ -36,6 +36,7 @@ from headsweep.benchmarks.prompts import encode_prompt
 from headsweep.cli.main import main
 from headsweep.config import Decoding
 from headsweep.errors import HeadsweepError
+from headsweep.experiments.compression import pruning
 from headsweep.experiments.compression.criteria import loss_rises
 from headsweep.experiments.recovery import evaluation, prune
 from headsweep.experiments.recovery.benchmark import read_benchmark
@@ -600,42 +601,23 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
             "--accuracy would be ignored, as criterion norm reads none; leave it out, or give "
             "--ratio with a --criterion that reads accuracy (causal)",
         ),
-        ("--gguf texts.txt/x.gguf", "the GGUF file texts.txt/x.gguf cannot be written"),
         ("--text texts.txt --criterion size", "criterion 'size' is not known; use norm, entropy"),
         (
             "--recover --text texts.txt --out texts.txt/x",
             "the result texts.txt/x cannot be written",
         ),
-        ("--gguf x", "--gguf and --out are both x; name a file beside the folder"),
         ("--text chats.jsonl", "chats.jsonl has messages, which need --recover"),
         ("--recover", "--recover trains on texts; name their file"),
+        ("--recover --text none.txt", "none.txt is no file"),
+        ("--recover --text texts.txt --held-out none.txt", "none.txt is no file"),
         ("--recover --text texts.txt --zero", "--recover removes a ratio of heads for good"),
     ],
 )
 def test_the_command_says_what_it_refuses(options, message, llama, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    for module in (prune, pruning):
+        monkeypatch.setattr(module, "fetch_model", lambda *_: 1 / 0)
     Path("texts.txt").write_text("\n".join(TEXTS))
     Path("chats.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "w1"}]}))
     assert main(["prune", str(llama), "--ratio", "0.4", "--out", "x", *options.split()]) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--steps 3", "--steps is about training; add --recover"),
-        ("--recover", "--recover trains on texts; name their file"),
-        ("--recover --text none.txt", "none.txt is no file"),
-        ("--recover --text texts.txt --held-out none.txt", "none.txt is no file"),
-        ("--recover --text texts.txt --benchmark q --grader exact", "q is no file"),
-    ],
-)
-def test_options_and_files_are_looked_at_before_a_model_is_fetched_for_a_gguf_file(
-    options, message, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("headsweep.models.source.fetch_model", lambda *_: 1 / 0)
-    Path("texts.txt").write_text("\n".join(TEXTS))
-    command = ["prune", "far/away", "--ratio", "0.4", "--out", "x", "--gguf", "x.gguf"]
-    assert main([*command, *options.split()]) == 2
     assert message in capsys.readouterr().err

@@ -82,8 +82,7 @@ def export_gguf(
             not written, the tokenizer cannot be written, or a package is missing.
     """
     folder, out = fetch_model(source), Path(out)
-    layers = {*stated_geometry(folder).get("layer_heads", ())}
-    check_export(folder, out, kind, tokenizer, uneven=len(layers) > 1)
+    _check_export(folder, out, kind, tokenizer)
     model = load_checkpoint(str(folder), device="cpu")
     geometry = find_heads(model)
     decoder = _Decoder(model, geometry, _graph_of(model, geometry))
@@ -110,16 +109,8 @@ def _weight_bytes(file: Path) -> int:
     return sum(int(tensor.n_bytes) for tensor in GGUFReader(file).tensors)
 
 
-def check_export(
-    folder: Path, out: Path, kind: Kind, tokenizer: Path | None, *, uneven: bool
-) -> None:
-    """Refuse what cannot be exported, before anything is trained or written.
-
-    `uneven` says that layers may come to have different numbers of heads.
-
-    Raises:
-        ConfigError, ModelError: see `export_gguf`.
-    """
+def _check_export(folder: Path, out: Path, kind: Kind, tokenizer: Path | None) -> None:
+    """Refuse what cannot be exported, before any weights are read."""
     if out.exists():
         raise ModelError(f"{out} exists; remove it, or name another file")
     check_writable(_OUT, out)
@@ -133,7 +124,8 @@ def check_export(
             "write q8_0"
         )
     config = stated_config(folder)
-    _graph(config, even=not uneven, as_wide=False)
+    layers = {*stated_geometry(folder).get("layer_heads", ())}
+    _graph(config, even=len(layers) <= 1, as_wide=False)
     vocabulary(load_tokenizer(folder), config.vocab_size, folder, tokenizer)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, get_args
 from headsweep.choices import BenchmarkGrader
 from headsweep.errors import ConfigError
 from headsweep.experiments.recovery.settings import TRAINING, Recovery
-from headsweep.models.gguf import Kind
 
 if TYPE_CHECKING:
     from headsweep.experiments.compression.pruning import Pruned
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 _MEASURED = ("held_out", "control", "benchmark", "grader", "n", "max_new_tokens")
 """Options of what is measured after a recovery."""
 _MOST_TOKENS = 512
-_KIND: Kind = "f16"
 
 
 def prune_as_asked(**options: Any) -> None:
@@ -38,31 +36,6 @@ def prune_as_asked(**options: Any) -> None:
     if done is None:  # the first of several processes has the result
         return
     print(done)
-    if args.gguf:
-        from headsweep.models.gguf_export import export_gguf
-
-        kind = args.gguf_type or _KIND
-        print(export_gguf(args.out, args.gguf, kind=kind, tokenizer=args.gguf_tokenizer))
-
-
-def _check_file(args: Namespace) -> None:
-    """Refuse a GGUF file that could not be written in the end; the model is fetched for that."""
-    if args.gguf is None:
-        if args.gguf_type:
-            raise ConfigError("--gguf-type is the type of a file; name it: --gguf OUT.gguf")
-        if args.gguf_tokenizer:
-            raise ConfigError(
-                "--gguf-tokenizer is the tokenizer of a file; name it: --gguf OUT.gguf"
-            )
-        return
-    if args.gguf.absolute() == args.out.absolute():
-        raise ConfigError(f"--gguf and --out are both {args.out}; name a file beside the folder")
-    from headsweep.models.gguf_export import check_export
-    from headsweep.models.source import fetch_model
-
-    folder = fetch_model(args.source, args.revision)
-    kind = args.gguf_type or _KIND
-    check_export(folder, args.gguf, kind, args.gguf_tokenizer, uneven=args.form == "free")
 
 
 def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
@@ -84,7 +57,6 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
         _check_read("--text", "texts", criterion, args, ", or --recover")
     if args.accuracy:
         _check_read("--accuracy", "accuracy", criterion, args)
-    _check_file(args)
     return prune(
         args.source,
         args.out,
@@ -137,7 +109,6 @@ def _recover(args: Namespace, texts: "Sequence[Text] | None") -> "Recovered | No
         )
     held_out = read_texts(args.held_out, args.fields) if args.held_out else None
     benchmark = _benchmark(args.benchmark, args.grader, args.n, args.max_new_tokens)
-    _check_file(args)
     return prune_and_recover(
         args.source,
         args.out,

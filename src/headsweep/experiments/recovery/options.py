@@ -10,7 +10,6 @@ from headsweep.arguments import count, reading
 from headsweep.choices import BenchmarkGrader
 from headsweep.experiments.recovery.command import prune_as_asked
 from headsweep.experiments.recovery.settings import TRAINING, Recovery
-from headsweep.models.gguf import Kind
 
 _FORMS = {
     "zero": ("zeroed", "set the heads' weights to zero: loads everywhere, not smaller"),
@@ -65,7 +64,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="how many texts heads are scored on (default: all), with --recover how many pieces of "
         "texts (default: 32)",
     )
-    _add_file(prune.add_argument_group("llama.cpp"))
     _add_recovery(prune.add_argument_group("recovery"))
     prune.set_defaults(handler=prune_as_asked)
 
@@ -98,19 +96,6 @@ def _add_choice_of_heads(prune: argparse.ArgumentParser) -> None:
     )
     prune.add_argument("--accuracy", type=Path, help="causal: accuracy matrix of a sweep")
     prune.add_argument("--seed", type=int, default=0, help="of random draws")
-
-
-def _add_file(group: argparse._ArgumentGroup) -> None:
-    """Add the options of a file for llama.cpp."""
-    group.add_argument("--gguf", type=Path, help="also write the result as this file, OUT.gguf")
-    group.add_argument(
-        "--gguf-type",
-        **reading(Kind),
-        help="type of its matrices (default: f16); llama-cpp-python makes q4_k_m",
-    )
-    group.add_argument(
-        "--gguf-tokenizer", type=Path, help="GGUF file to take the tokenizer from, if need be"
-    )
 
 
 def _add_recovery(group: argparse._ArgumentGroup) -> None:
