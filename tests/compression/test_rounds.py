@@ -213,19 +213,6 @@ def test_the_literal_schedule_takes_one_head_after_a_step(run):
     found = [(one.step, len(one.heads), len(one.scores)) for one in only.removals]
     assert found == [(5, 1, 8), (7, 1, 7), (8, 1, 6), (9, 1, 5)]
     assert [epoch.steps for epoch in only.epochs] == [3, 6, 9]
-    late = "1 of the removed heads went after the last step"
-    for own, count in ((history, 1), (run(METHOD)[1], 0)):
-        assert sum(warning.startswith(late) for warning in own.warnings(LITERAL)) == count
-
-
-def test_heads_that_a_short_literal_schedule_cannot_take_are_told(run, caplog):
-    short = METHOD.training.model_copy(update={"epochs": 1})
-    _, history = run(method(schedule="literal", distillation=NO_TEACHER, training=short))
-    assert len(removed(history)) == GONE - 1  # one after each step
-    told = "1 head that the ratio takes did not go, as training ended before; give it more epochs"
-    assert f"{told}, or set patience: null" in caplog.messages
-    stopped = LITERAL.model_copy(update={"smallest": 1})
-    assert not any("did not go" in warning for warning in history.warnings(stopped))
 
 
 def test_a_loss_without_each_head_is_measured_anew_in_each_round(run):
@@ -290,32 +277,22 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(run, monkeypatch
             run(method(ratio=ratio), dev=0)
 
 
-def test_warnings_name_what_to_look_at():
-    def history(*rounds, after):
-        def epoch(n, loss):
-            losses = {"a": loss, "b": 1.0}
-            return Epoch(epoch=n, steps=3 * n, losses=losses, dev_strict=after)
+def test_a_loss_that_rose_is_told_with_what_to_lower(run, monkeypatch, caplog):
+    def round_of(left, first, last):
+        epochs = [
+            Epoch(epoch=n, steps=3 * n, losses={"a": loss, "b": 1.0}, dev_strict=None)
+            for n, loss in enumerate((first, last), start=1)
+        ]
+        return Round(epochs=epochs, best=2, removals=[], heads=left, parameters=90)
 
-        rest = {"best": 2, "removals": [], "heads": 7, "parameters": 90}
-        made = [Round(epochs=[epoch(*one) for one in enumerate(own)], **rest) for own in rounds]
-        return History(dev_strict=0.5, heads=8, parameters=99, rounds=made)
-
-    assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings(METHOD) == []
-    worse = history((2.0, 1.0), (1.0, 3.0), after=0.484)
-    assert worse.warnings(METHOD) == [
-        "accuracy fell by 1.6 points; look at alpha, or lower the ratio",
-        "the loss rose in round 2, from 2 to 4; lower exponent, or learning_rate",
-    ]
-    random = method(importance=Importance(criterion="random"))
-    assert worse.warnings(random)[0].endswith("points; lower the ratio")
-    for each in worse.rounds:
-        each.heads = 8  # none was removed
-    assert worse.warnings(METHOD) == [
-        "accuracy fell by 1.6 points; no head was removed; train for fewer epochs, or lower "
-        "learning_rate",
-        "the loss rose in round 2, from 2 to 4; lower learning_rate",
-    ]
-    assert history(after=0.0).warnings(METHOD) == []
+    for left, lower in ((7, "exponent, or learning_rate"), (8, "learning_rate")):
+        rounds = [round_of(8, 2.0, 1.0), round_of(left, 1.0, 3.0), round_of(left, 3.0, 3.0)]
+        history = History(dev_strict=0.5, heads=8, parameters=99, rounds=rounds)
+        told = f"the loss rose in round 2, from 2 to 4; lower {lower}"
+        assert history.warnings() == [told]
+    monkeypatch.setattr(History, "warnings", lambda _: [told])
+    run(arm("baseline", METHOD))
+    assert caplog.messages == [told]
 
 
 LONGER = METHOD.training.model_copy(update={"epochs": 4, "checkpoint_steps": 2})

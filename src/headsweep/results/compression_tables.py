@@ -311,7 +311,6 @@ def warnings(results: StudyResults, measured: Mapping[str, Any]) -> Iterator[str
     seeds = defaultdict(list)
     for seed, history in results.histories[measured["arm"]].items():
         for warning in history["warnings"]:
-            if not warning.startswith("accuracy fell"):  # of the development part: see above
-                seeds[warning].append(seed)
+            seeds[warning].append(seed)
     for warning, warned_seeds in seeds.items():
         yield f"seed {', '.join(map(str, warned_seeds))}: {warning}"

@@ -121,7 +121,7 @@ def _compress_arm(store: Store, chosen: Arm, seed: int, device: str) -> None:
     epochs = sum(len(done.epochs) for done in history.rounds)
     noted = {
         **history.model_dump(),
-        "warnings": history.warnings(settings),
+        "warnings": history.warnings(),
         "seconds": before + stopwatch.seconds,
         "tokens": epochs * sum(len(example.input_ids) for example in examples),
     }

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel
 from torch import Tensor
 
-from headsweep.config.compression import NOTABLE, Compression, advised, heads_at
+from headsweep.config.compression import Compression
 from headsweep.config.solvers import Training
 from headsweep.experiments.compression import checkpoint
 from headsweep.experiments.compression.calibration import Scores
@@ -38,7 +38,6 @@ from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.learner import Example, Learner, accuracy, copied
 from headsweep.models.load import torch_device
 from headsweep.models.removal import keep_heads, remove_heads
-from headsweep.text import counted
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -88,51 +87,19 @@ class History(BaseModel):
         """How many heads are left after the last round."""
         return self.rounds[-1].heads if self.rounds else self.heads
 
-    def warnings(self, settings: Compression) -> list[str]:
-        """Return warnings for the user, one line each, of a compression with these settings."""
-        warnings = []
+    def warnings(self) -> list[str]:
+        """Return warnings for the user, one line each."""
         removed = self.heads - self.heads_left
-        after = self.rounds[-1].dev_strict if self.rounds else self.dev_strict
-        drop = (self.dev_strict or 0.0) - (after or 0.0)
-        if drop > NOTABLE:
-            advice = advised(removed, settings.importance.criterion)
-            warnings.append(f"accuracy fell by {100 * drop:.1f} points; {advice}")
-        if missing := self._heads_not_gone(settings):
-            warnings.append(
-                f"{counted(missing, 'head')} that the ratio takes did not go, as training ended "
-                f"before; give it more epochs, or set patience: null"
-            )
-        steps_done = 0
+        lower = "lower exponent, or learning_rate" if removed else "lower learning_rate"
+        warnings = []
         for number, training in enumerate(self.rounds, start=1):
-            steps_done += training.epochs[-1].steps
-            removals = [removal for removal in training.removals if removal.step >= steps_done]
-            late = sum(len(removal.heads) for removal in removals)
-            if late:
-                warnings.append(
-                    f"{late} of the removed heads went after the last step, so nothing was trained "
-                    f"without them; give more epochs to what follows, or use schedule: rounds"
-                )
             first = sum(training.epochs[0].losses.values())
             last = sum(training.epochs[-1].losses.values())
             if last > first:
-                lower = "lower exponent, or learning_rate" if removed else "lower learning_rate"
                 warnings.append(
                     f"the loss rose in round {number}, from {first:.3g} to {last:.3g}; {lower}"
                 )
         return warnings
-
-    def _heads_not_gone(self, settings: Compression) -> int:
-        """Return how many heads the ratio takes beyond those that are gone.
-
-        The schedule `literal` takes one unit after a step, and so needs as many steps as units.
-        Where a stopping rule may have kept heads, 0.
-        """
-        stops = settings.smallest is not None or settings.largest_loss is not None
-        if settings.schedule != "literal" or settings.scratch or stops:
-            return 0
-        sizes = [len(removal.heads) for done in self.rounds for removal in done.removals]
-        missing = heads_at(settings.ratio, self.heads) - (self.heads - self.heads_left)
-        return missing if missing >= max(sizes, default=1) else 0
 
 
 def compress(
@@ -168,7 +135,7 @@ def compress(
     run = _Run(learner, examples, dev, settings, seed, layout, folder, whole)
     if settings.rounds:
         run.to_the_end()
-    for warning in run.history.warnings(settings):
+    for warning in run.history.warnings():
         _LOG.warning(warning)
     return run.learner, run.history
 
