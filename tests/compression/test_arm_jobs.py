@@ -115,7 +115,6 @@ def test_measurements_are_of_the_models_that_were_left():
     assert rows["arm"].tolist() == ["baseline"] * 2 + ["full"] * 4
     assert rows["batch"].tolist() == [1, 3] * 3
     assert rows["heads"].tolist() == [12] * 2 + [8] * 4
-    assert rows["tokens_per_second"].gt(0).all()
     # Two of six key/value heads of two layers are gone.
     assert rows["cache_bytes"].tolist() == [2 * 6 * 40] * 2 + [2 * 4 * 40] * 4
     base, full, quantised = rows["parameters"].iloc[::2]

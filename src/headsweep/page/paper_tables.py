@@ -22,7 +22,6 @@ STUDY_COLUMNS: dict[str, Cell] = {
     "texts at once": Cell("batch", "count"),
     "against the method": Cell("gap", "points", "gap_low", "gap_high"),
     "faster (%)": Cell("faster", "part"),
-    "new tokens a second": Cell("tokens_per_second", "count"),
     "bytes of a token's keys and values": Cell("cache_bytes", "count"),
     "parameters (%)": Cell("parameters_removed", "part"),
     "FLOPs (%)": Cell("flops_removed", "part"),

@@ -43,7 +43,7 @@ _CONDITION = [
 ]
 _KNEE = ["knee", "knee_low", "knee_high"]
 _GAP = ["gap", "gap_low", "gap_high"]
-_SPEED = ["seconds", "faster", "flops_removed", "tokens_per_second", "cache_bytes"]
+_SPEED = ["seconds", "faster", "flops_removed", "cache_bytes"]
 _OF_ALPHA = [*_SAME, "published_parameters", "published_speedup", "published_flops"]
 _OF_ARM = ["published_accuracy", "published_parameters", "published_speedup", "published_memory"]
 

@@ -1,6 +1,6 @@
 """Measures the size and speed of the arms of a compression."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from headsweep.answers.exclusive import gpu_held
 from headsweep.config.compression import is_narrow
@@ -30,7 +29,6 @@ _PAIR = ((BASELINE, False), (METHOD, False))  # of whose times the report speaks
 _WARM_UPS = 3  # before a pass is timed
 _FEWEST_TURNS, _TEST_TURNS = 2, 4  # the whole test takes far longer than a pass
 _MORE_SECONDS = 5  # for further turns of all, and again for those of the pair
-_NEW_TOKENS, _DECODE_TURNS = 16, 3
 _WORTH = 1.5  # times as fast that all threads have to be
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
@@ -51,10 +49,10 @@ def measure(store: Store, compression: str) -> None:
 
     Writes one row per arm (quantised or not), text length and batch size, with the median and
     quartiles of the seconds of one forward pass of the encoder or decoder; for a decoder also the
-    new tokens a second after such a text, its own pass not counted, and the bytes of a token's keys
-    and values. The row of the first length and the largest batch also has the peak memory (weights
-    and what a pass holds, see `savings.peak_bytes`), the seconds to answer the whole test part
-    (without grading) and these seconds relative to the arm `baseline` (see `_answering`). A CPU
+    bytes of a token's keys and values. The row of the first length and the largest batch also has
+    the peak memory (weights and what a pass holds, see `savings.peak_bytes`), the seconds to answer
+    the whole test part (without grading) and these seconds relative to the arm `baseline` (see
+    `_answering`). A CPU
     computes on as many threads as are worth it (see `_worthwhile_threads`). 8-bit weights run on a
     CPU only, so they are not timed where there is a GPU; their peak is not counted.
     """
@@ -134,44 +132,18 @@ def _worthwhile_threads(call: Callable[[], Any]) -> Iterator[int]:
 
 
 class _Speed(NamedTuple):
-    """How fast a learner reads a batch of texts, and writes after them."""
+    """The seconds of a learner's pass: median and quartiles."""
 
-    seconds: float  # of a pass, the median
-    seconds_low: float  # their quartiles
+    seconds: float
+    seconds_low: float
     seconds_high: float
-    tokens_per_second: float  # new ones, of all texts; nan for an encoder, which writes none
 
 
 def _speeds(measured: Sequence[_Measured], batch: int, tokens: int, repeats: int) -> list[_Speed]:
-    """Return how fast each learner reads `batch` texts of `tokens` tokens and writes after them."""
+    """Return how fast each learner reads `batch` texts of `tokens` tokens."""
     texts = savings.dummy_texts(measured[0].learner.encoder, batch, tokens)
     turns = _timed(measured, lambda entry: entry.encoder(**texts), repeats, _WARM_UPS)
-    medians, lows, highs = np.quantile(turns, (0.5, 0.25, 0.75), axis=0)
-    new_tokens = np.full(len(measured), np.nan)
-    if find_heads(measured[0].whole.encoder).keeps_cache:
-        new_tokens = _NEW_TOKENS * batch / _decoding_seconds(measured, texts)
-    return [_Speed(*numbers) for numbers in zip(medians, lows, highs, new_tokens, strict=True)]
-
-
-def _decoding_seconds(
-    measured: Sequence[_Measured], texts: Mapping[str, Tensor]
-) -> Float[np.ndarray, " measured"]:
-    """Return the median seconds that each decoder takes for `_NEW_TOKENS` tokens after texts."""
-    caches: dict[int, Any] = {}  # by learner
-
-    def decode(learner: Learner) -> None:
-        network = learner.encoder
-        if id(learner) not in caches:  # in the warm-up
-            caches[id(learner)] = network(**texts, use_cache=True).past_key_values
-        cache = caches[id(learner)]
-        new = texts["input_ids"][:, -1:]
-        for _ in range(_NEW_TOKENS):
-            logits = network(input_ids=new, past_key_values=cache, use_cache=True).logits
-            new = logits[:, -1:].argmax(-1)
-        cache.crop(-_NEW_TOKENS)
-
-    turns = _timed(measured, decode, _DECODE_TURNS, warm_ups=1)
-    return np.median(turns, axis=0)
+    return [_Speed(*numbers) for numbers in np.quantile(turns, (0.5, 0.25, 0.75), axis=0).T]
 
 
 def _answering(
