@@ -17,7 +17,7 @@ from headsweep.config import Study
 from headsweep.config.compression import Compression, Importance
 from headsweep.experiments.athena.encoders import word_tokenizer
 from headsweep.experiments.compression import arm_measurements, savings
-from headsweep.experiments.compression.arm_measurements import narrowed, relative
+from headsweep.experiments.compression.arm_measurements import relative
 from headsweep.experiments.compression.calibration import calibrate
 from headsweep.experiments.compression.decoder import Question, TokenizedQuestion
 from headsweep.experiments.compression.distillation import distilled, frozen
@@ -105,49 +105,42 @@ def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithm
     assert relative(seconds[:, :1], base=0).tolist() == [[1, 1, 1]]
 
 
-def test_turns_go_on_until_the_ratio_s_interval_is_narrow_or_time_is_up():
-    draw = np.random.default_rng(0)
-
-    def turns(spread, seconds, number=1):
-        both = np.exp(draw.normal(0, spread, (number, 2)))
-        return both * [seconds, 0.9 * seconds]
-
-    def wide(found):
-        ratio, _, high = relative(found, 0)[1]
-        return high > 1.05 * ratio
-
-    steady = turns(0.01, 0.5, number=4)
-    assert narrowed(steady, lambda: 1 / 0) is steady  # no turn is wanted
-    noisy = narrowed(turns(0.08, 0.05, number=4), lambda: turns(0.08, 0.05))
-    assert len(noisy) > 8 and wide(noisy[:-1]) and not wide(noisy)
-    hopeless = narrowed(turns(1.0, 0.5, number=4), lambda: turns(1.0, 0.5))
-    assert wide(hopeless) and hopeless[4:].sum() <= 5
-    slow = turns(1.0, 30, number=4)
-    assert narrowed(slow, lambda: 1 / 0) is slow  # one more would take too long
-
-
-@pytest.mark.parametrize(("seconds", "of_all"), [(40.0, 2), (0.4, 3), (0.01, 4)])
-def test_timing_a_test_ends_by_the_clock(seconds, of_all, monkeypatch):
-    """Three learners answer it in turn, then two whose ratio never becomes known."""
+@pytest.mark.parametrize(
+    ("seconds", "noise", "fewest", "most"),
+    [
+        (0.5, 0.001, 2, 2),  # known at once
+        (0.05, 0.08, 3, 60),  # known in the end
+        (0.5, 1.0, 4, 15),  # never: time is up
+        (40.0, 1.0, 2, 2),  # one more turn would take too long
+    ],
+)
+def test_timing_a_test_ends_once_ratios_are_known_or_by_the_clock(
+    seconds, noise, fewest, most, monkeypatch
+):
+    """Three learners answer it in turn."""
     draw = np.random.default_rng(0)
     answered, times = [], []
 
     def seconds_of(call):
         call()
-        times.append(seconds * draw.uniform(1, 3))
+        times.append(seconds * np.exp(draw.normal(0, noise)))
         return times[-1]
 
     monkeypatch.setattr(arm_measurements, "seconds_of", seconds_of)
     names = ["baseline", "full", "causal"]
     measured = [arm_measurements._Measured(name, False, name, name, None) for name in names]
     found = arm_measurements._answering(measured, answered.append)
-    turns = answered.count("causal")
-    pairs = answered.count("full") - turns
-    assert answered == turns * names + pairs * names[:2]
-    assert turns == of_all and (pairs > 0) is (seconds < 5)
-    longest = 5 + 9 * seconds  # the last turn may take longer than the one before
-    assert sum(times[6 : 3 * turns]) <= longest and sum(times[3 * turns :]) <= longest
-    assert found.shape == (3, 4) and found[0].tolist()[1:] == [1, 1, 1]
+    turns = np.reshape(times, (-1, 3))
+    assert answered == names * len(turns) and fewest <= len(turns) <= most
+    assert turns[2:-1].sum() <= 10
+    assert found[:, 0] == pytest.approx(np.exp(np.log(turns).mean(axis=0)))
+    assert found[:, 1:] == pytest.approx(relative(turns, 0))
+
+    def wide(turns):
+        return (relative(turns, 0)[1:, 2] > 1.05 * relative(turns, 0)[1:, 0]).any()
+
+    assert wide(turns) == (noise == 1.0)
+    assert len(turns) == 2 or wide(turns[:-1])
 
 
 @pytest.mark.parametrize(("on_one", "chosen"), [(2.9, 1), (3.1, 4)])

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from headsweep.answers.exclusive import gpu_held
 from headsweep.config.compression import is_narrow
-from headsweep.config.experiments import BASELINE, METHOD
+from headsweep.config.experiments import BASELINE
 from headsweep.experiments.compression import savings
 from headsweep.experiments.compression.arm_jobs import learner_of, test_part
 from headsweep.files import paths
@@ -25,10 +25,10 @@ from headsweep.statistics.intervals import half_width
 from headsweep.store.batches import arms
 from headsweep.store.layout import Store
 
-_PAIR = ((BASELINE, False), (METHOD, False))  # of whose times the report speaks
+_BASE = (BASELINE, False)  # to whose times the others are relative
 _WARM_UPS = 3  # before a pass is timed
-_FEWEST_TURNS, _TEST_TURNS = 2, 4  # the whole test takes far longer than a pass
-_MORE_SECONDS = 5  # for further turns of all, and again for those of the pair
+_TURNS = 2  # the whole test takes far longer than a pass
+_MORE_SECONDS = 10.0  # for further turns
 _WORTH = 1.5  # times as fast that all threads have to be
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
@@ -152,54 +152,24 @@ def _answering(
     """Return the seconds that each learner takes to answer the test, and these relative to the
     baseline's with a 95% interval (see `relative`).
 
-    Turns of all are followed by turns of the baseline and the method (see `narrowed`). Both end by
-    the clock: however slow the machine, a test is answered twice, and then for `_MORE_SECONDS`.
+    All answer it by turns: twice, and then until the intervals are narrow (`is_narrow`), or until
+    another turn would take the added ones beyond `_MORE_SECONDS`, however slow the machine is.
     """
     names = [(entry.arm, entry.quantised) for entry in measured]
-    base = names.index(_PAIR[0]) if _PAIR[0] in names else None
-    turns = _repeated(
-        _timed(measured, answer, _FEWEST_TURNS),
-        lambda: _timed(measured, answer, 1),
-        enough=lambda seconds: len(seconds) >= _TEST_TURNS,
-    )
-    seconds = np.exp(np.log(turns).mean(axis=0))
+    base = names.index(_BASE) if _BASE in names else None
+    turns = _timed(measured, answer, _TURNS)
     ratios = relative(turns, base)
-    if base is not None and _PAIR[1] in names:
-        method = names.index(_PAIR[1])
-        pair = [measured[base], measured[method]]
-        more = narrowed(turns[:, [base, method]], lambda: _timed(pair, answer, 1))
-        ratios[method] = relative(more, 0)[1]
-        seconds[method] = seconds[base] * ratios[method, 0]
-    return np.column_stack([seconds, ratios])
+    left = _MORE_SECONDS
+    while np.nansum(turns[-1]) <= left and not _are_narrow(ratios):
+        turns = np.vstack([turns, _timed(measured, answer, 1)])
+        ratios = relative(turns, base)
+        left -= float(np.nansum(turns[-1]))
+    return np.column_stack([np.exp(np.log(turns).mean(axis=0)), ratios])
 
 
-def narrowed(
-    seconds: Float[np.ndarray, "turns 2"], turn: Callable[[], Float[np.ndarray, "1 2"]]
-) -> Float[np.ndarray, "more_turns 2"]:
-    """Add turns of two calls until the interval of their ratio is narrow (`is_narrow`), or until
-    another turn would take them beyond `_MORE_SECONDS`.
-    """
-
-    def narrow(seconds: Float[np.ndarray, "turns 2"]) -> bool:
-        ratio, _, high = relative(seconds, 0)[1]
-        return is_narrow(ratio, high)
-
-    return _repeated(seconds, turn, enough=narrow)
-
-
-def _repeated(
-    seconds: Float[np.ndarray, "turns calls"],
-    turn: Callable[[], Float[np.ndarray, "1 calls"]],
-    enough: Callable[[Float[np.ndarray, "turns calls"]], bool],
-) -> Float[np.ndarray, "more_turns calls"]:
-    """Add turns of some calls until they are enough, or until another turn would take the added
-    ones beyond `_MORE_SECONDS`. Calls that are not timed are nan.
-    """
-    spent = 0.0
-    while spent + np.nansum(seconds[-1]) <= _MORE_SECONDS and not enough(seconds):
-        seconds = np.vstack([seconds, turn()])
-        spent += float(np.nansum(seconds[-1]))
-    return seconds
+def _are_narrow(ratios: Float[np.ndarray, "calls 3"]) -> bool:
+    """Tell whether the intervals of all ratios that are known are narrow."""
+    return all(is_narrow(ratio, high) for ratio, _, high in ratios if not np.isnan(ratio))
 
 
 def _timed(
