@@ -143,21 +143,13 @@ def test_timing_a_test_ends_once_ratios_are_known_or_by_the_clock(
     assert len(turns) == 2 or wide(turns[:-1])
 
 
-@pytest.mark.parametrize(("on_one", "chosen"), [(2.9, 1), (3.1, 4)])
-def test_all_threads_compute_only_where_they_are_worth_it(on_one, chosen, monkeypatch):
-    """A call takes two seconds on all of four."""
-    threads = 4
-
-    def set_num_threads(number):
-        nonlocal threads
-        threads = number
-
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(torch, "set_num_threads", set_num_threads)
-    monkeypatch.setattr(arm_measurements, "seconds_of", lambda _: {1: on_one, 4: 2.0}[threads])
-    with arm_measurements._worthwhile_threads(lambda: None) as found:
-        assert found == threads == chosen
-    assert threads == 4
+def test_arms_are_timed_on_one_thread(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    with arm_measurements._one_thread():
+        assert asked == [1]
+    assert asked == [1, 4]
 
 
 def test_the_most_that_is_held_at_once_is_counted():

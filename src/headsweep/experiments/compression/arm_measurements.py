@@ -29,7 +29,6 @@ _BASE = (BASELINE, False)  # to whose times the others are relative
 _WARM_UPS = 3  # before a pass is timed
 _TURNS = 2  # the whole test takes far longer than a pass
 _MORE_SECONDS = 10.0  # for further turns
-_WORTH = 1.5  # times as fast that all threads have to be
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
 
@@ -52,9 +51,8 @@ def measure(store: Store, compression: str) -> None:
     bytes of a token's keys and values. The row of the first length and the largest batch also has
     the peak memory (weights and what a pass holds, see `savings.peak_bytes`), the seconds to answer
     the whole test part (without grading) and these seconds relative to the arm `baseline` (see
-    `_answering`). A CPU
-    computes on as many threads as are worth it (see `_worthwhile_threads`). 8-bit weights run on a
-    CPU only, so they are not timed where there is a GPU; their peak is not counted.
+    `_answering`). A CPU computes on one thread. 8-bit weights run on a CPU only, so they are not
+    timed where there is a GPU; their peak is not counted.
     """
     stopwatch = Stopwatch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -75,9 +73,7 @@ def measure(store: Store, compression: str) -> None:
             measured.append(_Measured(arm.name, True, small, whole, None))
 
     examples = test_part(store, chosen[0], measured[0].learner)
-    encoder = measured[0].learner.encoder
-    text = savings.dummy_texts(encoder, 1, first)
-    with torch.inference_mode(), _worthwhile_threads(lambda: encoder(**text)) as threads:
+    with torch.inference_mode(), _one_thread():
         _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
         test = _answering(measured, lambda learner: learner.answers(examples))
         speeds = {
@@ -107,28 +103,19 @@ def measure(store: Store, compression: str) -> None:
     table = pd.DataFrame(rows).astype({"peak_bytes": "Int64", "cache_bytes": "Int64"})
     write_csv(output, table, 6)
     name = torch.cuda.get_device_name() if device == "cuda" else device
-    facts = {"device": name, "threads": threads, "seed": study.seeds[0]}
+    facts = {"device": name, "threads": 1, "seed": study.seeds[0]}
     write_record(output, stopwatch, {"compression": compression, **facts})
 
 
 @contextmanager
-def _worthwhile_threads(call: Callable[[], Any]) -> Iterator[int]:
-    """Compute on all threads if a call takes `_WORTH` times as long on one, and else on one.
-
-    The threads of a small model mostly wait for each other, the longer the busier the machine is.
-    """
-    most = torch.get_num_threads()
-
-    def fastest(threads: int) -> float:
-        torch.set_num_threads(threads)
-        return min(seconds_of(call) for _ in range(_WARM_UPS + 1))
-
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread: several mostly wait for each other, the longer the busier it is."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        worth_it = most > 1 and fastest(1) > _WORTH * fastest(most)
-        torch.set_num_threads(most if worth_it else 1)
-        yield torch.get_num_threads()
+        yield
     finally:
-        torch.set_num_threads(most)
+        torch.set_num_threads(threads)
 
 
 class _Speed(NamedTuple):
