@@ -1,6 +1,7 @@
 """ASDiv-A is made from the public ASDiv.xml as ATHENA prepared it."""
 
 import json
+import shutil
 
 import pytest
 
@@ -24,58 +25,74 @@ ROWS = (
 EQUATIONS = {"a-1": "n0 + n1", "a-2": "n0 - n1", "a-3": "n2 / (n0 + n1)", "a-7": "n0 / n1"}
 
 
-def of(folder, rows=ROWS):
-    names = ("id", "body", "question", "type", "formula")
-    problems = "".join(PROBLEM.format(**dict(zip(names, row, strict=True))) for row in rows)
+def of(folder, names):
+    """The settings of a file beside which the lists name so many problems a fold."""
+    keys = ("id", "body", "question", "type", "formula")
+    problems = "".join(PROBLEM.format(**dict(zip(keys, row, strict=True))) for row in ROWS)
     file = folder / "ASDiv.xml"
     file.write_text(f"<Corpus><ProblemSet>{problems}</ProblemSet></Corpus>", encoding="utf-8")
+    write_lists(folder, names)
     return WordProblems(dataset="asdiv_a", file=str(file))
 
 
-def test_problems_of_one_or_two_operations_over_numbers_of_the_text_are_taken(tmp_path, caplog):
-    problems, dropped = read(of(tmp_path))
-    assert {problem.problem_id: bracketed(problem.equation) for problem in problems} == {
-        name: bracketed(parse(equation)) for name, equation in EQUATIONS.items()
-    }
-    assert not dropped
-    first, second, third, last = problems
+def write_lists(folder, names):
+    lists = folder / "nfolds" / "asdiv-a"
+    lists.mkdir(parents=True)
+    for fold, of_fold in enumerate(names):
+        (lists / f"fold{fold}.txt").write_text("\n".join(of_fold), encoding="utf-8")
+
+
+MORE = [(f"b-{place}", "2 and 3 cups.", "All?", "Sum", "2+3=5") for place in range(30)]
+ROWS += tuple(MORE)
+LISTED = (
+    ["a-1", "a-2", "a-3", "a-4", "a-7"],
+    *([row[0] for row in MORE[place::4]] for place in range(4)),
+)
+
+
+def test_the_listed_problems_are_taken_with_their_folds_and_read(tmp_path):
+    problems, dropped = read(of(tmp_path, LISTED))
+    found = {problem.problem_id: problem for problem in problems}
+    assert found.keys() == {*EQUATIONS, *(row[0] for row in MORE)}
+    for name, equation in EQUATIONS.items():
+        assert bracketed(found[name].equation) == bracketed(parse(equation))
+    assert list(dropped) == ["a-4"]  # seven is no number of the text
+    first, second, third, last = map(found.get, EQUATIONS)
     assert first.text == "ann has [NUM] red , and [NUM] blue cups . how many ?"
     assert (first.numbers, second.numbers) == ((22, 3), (1500, 12.5))
     assert (third.answer, last.answer) == (4, pytest.approx(37 / 3))
-    assert "no lists of ASDiv-A's problems" in caplog.text
-
-
-def test_where_the_lists_stand_beside_it_the_problems_and_folds_are_theirs(tmp_path):
-    lists = tmp_path / "nfolds" / "asdiv-a"
-    lists.mkdir(parents=True)
-    more = [(f"b-{place}", "2 and 3 cups.", "All?", "Sum", "2+3=5") for place in range(30)]
-    names = [["a-3", "a-4"], *([] for _ in range(4))]
-    for place, (name, *_) in enumerate(more):
-        names[place % 5].append(name)
-    for fold, of_fold in enumerate(names):
-        (lists / f"fold{fold}.txt").write_text("\n".join(of_fold), encoding="utf-8")
-    problems, dropped = read(of(tmp_path, (*ROWS, *more)))
-    assert {problem.problem_id for problem in problems} == {"a-3", *(row[0] for row in more)}
-    assert list(dropped) == ["a-4"]  # seven is no number of the text
     of_first = {problem.problem_id for problem in problems if problem.part == "0"}
-    assert of_first == {*names[0]} - {"a-4"}
+    assert of_first == {*EQUATIONS}
+
+
+def test_a_file_without_the_lists_is_refused(tmp_path):
+    settings = of(tmp_path, [])
+    with pytest.raises(BenchmarkError, match=r"has no nfolds/asdiv-a beside it, .*; clone the wh"):
+        read(settings)
 
 
 @pytest.mark.parametrize("text", ["<Corpus><Problem>", "<Corpus/>", "no XML"])
 def test_what_is_no_asdiv_is_refused_in_one_line(tmp_path, text):
-    settings = of(tmp_path)
+    settings = of(tmp_path, LISTED)
     (tmp_path / "ASDiv.xml").write_text(text, encoding="utf-8")
     with pytest.raises(BenchmarkError, match=r"ASDiv\.xml .*(XML|Problem)") as raised:
         read(settings)
     assert "\n" not in str(raised.value)
 
 
-def test_the_public_file_gives_every_problem_of_athenas_table_with_its_value(headsweep_data):
+def test_the_public_file_gives_the_problems_of_athenas_table_with_their_values(
+    headsweep_data, tmp_path
+):
     text = (headsweep_data / "asdiv_a.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
-    problems, _ = read(WordProblems(dataset="asdiv_a", file=str(headsweep_data / "asdiv.xml")))
+    folds = sorted({row["fold"] for row in rows})
+    write_lists(
+        tmp_path, [[row["asdiv_id"] for row in rows if row["fold"] == fold] for fold in folds]
+    )
+    file = shutil.copy(headsweep_data / "asdiv.xml", tmp_path)
+    problems, dropped = read(WordProblems(dataset="asdiv_a", file=str(file)))
     found = {problem.problem_id: problem for problem in problems}
-    assert len(found) == 1364
+    assert len(found) == len(rows) == 1217 and not dropped
     for row in rows:
         numbers = list(map(float, row["Numbers"].split()))
         value = evaluate(parse(row["Equation"]), numbers)

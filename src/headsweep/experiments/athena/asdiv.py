@@ -2,12 +2,10 @@
 
 Source: Miao et al., A Diverse Corpus for Evaluating and Developing English Math Word Problem
 Solvers, ACL 2020 (https://github.com/chaochun/nlu-asdiv-dataset, dataset/ASDiv.xml). That
-repository lists the problems of ASDiv-A, a file a fold, in nfolds/asdiv-a. Without them, those are
-taken whose formula is one or two operations over different numbers of the text.
+repository lists the problems of ASDiv-A, a file a fold, in nfolds/asdiv-a.
 """
 
 import io
-import logging
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -29,21 +27,6 @@ from headsweep.experiments.athena.equations import (
 )
 from headsweep.files.record import read_bytes, read_text
 
-_TYPES = {
-    "Addition",
-    "Subtraction",
-    "Sum",
-    "Difference",
-    "Multiplication",
-    "Common-Division",
-    "Floor-Division",
-    "Ceil-Division",
-    "TVQ-Initial",
-    "TVQ-Change",
-    "TVQ-Final",
-}
-"""Solution types of ASDiv-A."""
-
 _DIGITS = "one two three four five six seven eight nine"
 _TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
@@ -54,9 +37,6 @@ _TOKEN = re.compile(
     r"|(?P<digits>\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?|\.\d+)|(?P<word>[a-z]+(?:'[a-z]+)?)|[^\s\w]"
 )
 _UNIT = re.compile(r"\([a-z/ ]+\)")  # as in 60 (min/hour)
-
-
-_LOG = logging.getLogger(__name__)
 
 
 class _Text(NamedTuple):
@@ -70,7 +50,7 @@ def xml_rows(file: Path, revision: str | None) -> Iterator[Row]:
     """Yield the problems of ASDiv-A from ASDiv.xml, in the columns of ATHENA's file.
 
     Raises:
-        BenchmarkError: the file is missing, no such XML, or of another revision.
+        BenchmarkError: the file is missing, no such XML, of another revision, or without the lists.
     """
     check_file(file, revision)
     try:
@@ -79,13 +59,11 @@ def xml_rows(file: Path, revision: str | None) -> Iterator[Row]:
         raise BenchmarkError(f"{file} is not XML ({error}); copy it again") from None
     if not problems:
         raise BenchmarkError(f"{file} has no element Problem; give ASDiv.xml")
-    lists = file.parent / "nfolds" / "asdiv-a"
-    folds = _folds(lists)
+    folds = _folds(file.parent / "nfolds" / "asdiv-a")
     if not folds:
-        _LOG.warning(
-            "%s has no lists of ASDiv-A's problems: taken are those whose formula is one or two "
-            "operations over numbers of the text",
-            lists,
+        raise BenchmarkError(
+            f"{file} has no nfolds/asdiv-a beside it, which lists the problems of ASDiv-A; clone "
+            f"the whole repository"
         )
     for problem in problems:
         own = {name: (problem.findtext(name) or "").strip() for name in ("Body", "Question")}
@@ -93,16 +71,12 @@ def xml_rows(file: Path, revision: str | None) -> Iterator[Row]:
         formula = problem.findtext("Formula") or ""
         text = _masked(f"{own['Body']} {own['Question']}")
         equation = _over_numbers(formula, text.numbers)
-        if folds:
-            taken = name in folds
-        else:
-            taken = problem.findtext("Solution-Type") in _TYPES and equation is not None
-        if taken:
+        if name in folds:
             yield (
                 f"problem {quoted(name)}",
                 {
                     "asdiv_id": name,
-                    "fold": folds.get(name, ""),
+                    "fold": folds[name],
                     "Problem": text.masked,
                     "Numbers": " ".join(text.numbers),
                     "Equation": formula if equation is None else infix(equation),
