@@ -110,19 +110,6 @@ def test_no_text_is_longer_than_the_model_reads(tmp_path):
     assert headsweep.prune(str(tmp_path / "gpt2"), tmp_path / "out", **options).removed
 
 
-def test_a_part_of_the_texts_may_score_heads(qwen2, tmp_path):
-    """Drawn at random: 3 of 4 are all but one."""
-    options = {"ratio": 0.4, "criterion": "entropy"}
-    texts = [*TEXTS[:3], " ".join(WORDS[::-3])]
-    done = headsweep.prune(str(qwen2), tmp_path / "part", texts=texts, calibration=3, **options)
-    removed_by_three = []
-    for number in range(4):
-        three = texts[:number] + texts[number + 1 :]
-        pruned = headsweep.prune(str(qwen2), tmp_path / str(number), texts=three, **options)
-        removed_by_three.append(pruned.removed)
-    assert done.removed in removed_by_three
-
-
 def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2, tmp_path):
     heads = [Variant(layer, head) for layer in (0, 2) for head in range(HEADS)]
     columns = {str(head): [1, int(head not in (Variant(0, 1), Variant(2, 4)))] for head in heads}

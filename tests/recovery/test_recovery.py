@@ -592,7 +592,7 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
         ("--recover --text texts.txt --benchmark q.jsonl", "say how answers to q.jsonl are compar"),
         ("--recover --text texts.txt -n 5", "-n and --max-new-tokens are about questions; name"),
         ("--recover --text texts.txt --benchmark q --grader exact", "q is no file; name a .csv"),
-        ("--calibration 5", "--calibration counts texts; name their file"),
+        ("--calibration 5", "--calibration is about training; add --recover"),
         ("--text texts.txt", "--text would be ignored, as criterion norm reads none"),
         ("--text texts.txt --criterion random", "ignored, as criterion random reads none"),
         # Heads would be chosen by their weights, not by the accuracy without them.

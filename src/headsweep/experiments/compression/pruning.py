@@ -76,7 +76,6 @@ def prune(
     seed: int = 0,
     scope: heads_to_remove.Scope = "all",
     unit: heads_to_remove.Unit = "group",
-    calibration: int | None = None,
     revision: str | None = None,
     device: str = "auto",
 ) -> Pruned:
@@ -98,7 +97,6 @@ def prune(
         scope: whether all heads are ranked together or those of each layer; with the form
             `uniform`, always those of each layer.
         unit: heads removed together in grouped-query attention; zeroed heads are chosen singly.
-        calibration: how many of the texts heads are scored on, drawn at random; by default all.
         revision: hub: a commit hash. Folder: its expected fingerprint.
         device: auto, cpu, cuda or cuda:N.
 
@@ -132,7 +130,7 @@ def prune(
             scope = "layer"
         count = _count(ratio, form, unit, model, geometry)
         longest = _at_most(_SCORED_TOKENS, model)
-        rows = partial(_token_ids, folder, texts or (), calibration, longest)
+        rows = partial(_token_ids, folder, texts or (), longest)
         inputs = criteria.RankingInputs(
             model,
             geometry,
@@ -214,17 +212,14 @@ def _check_data(
 
 
 def _token_ids(
-    folder: Path, texts: Sequence[str], most: int | None, longest: int
+    folder: Path, texts: Sequence[str], longest: int
 ) -> list[Int[np.ndarray, " tokens"]]:
-    """Return the token ids of all texts, or of at most so many that are drawn.
-
-    A text is cut after its `longest` token ids, or after as many as the tokenizer allows.
+    """Return the token ids of texts, each cut after its `longest`, or as many as the tokenizer
+    allows.
     """
-    order = np.random.default_rng(0).permutation(len(texts))[:most]
-    drawn = [texts[number] for number in sorted(order)]
     tokenizer = load_tokenizer(folder)
     length = min(longest, tokenizer.model_max_length)
-    encoded = tokenizer(drawn, truncation=True, max_length=length)["input_ids"]
+    encoded = tokenizer(list(texts), truncation=True, max_length=length)["input_ids"]
     return [np.array(ids) for ids in encoded]
 
 

@@ -47,8 +47,6 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     if given:
         option = "-n" if given[0] == "n" else f"--{given[0].replace('_', '-')}"
         raise ConfigError(f"{option} is about training; add --recover")
-    if "calibration" in args and not texts:
-        raise ConfigError("--calibration counts texts; name their file: --text FILE.jsonl")
     plain = [text for text in texts or () if isinstance(text, str)]
     if texts and len(plain) < len(texts):
         raise ConfigError(f"{args.text} has messages, which need --recover; name fields of texts")
@@ -70,7 +68,6 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
         seed=args.seed,
         scope=args.scope,
         unit=args.unit,
-        calibration=getattr(args, "calibration", None),
         revision=args.revision,
         device=args.device,
     )
@@ -125,7 +122,7 @@ def _recover(args: Namespace, texts: "Sequence[Text] | None") -> "Recovered | No
         unit=args.unit,
         uniform=args.form == "uniform",
         seed=args.seed,
-        **{name: getattr(args, name) for name in ("calibration", *TRAINING) if name in args},
+        **{name: getattr(args, name) for name in TRAINING if name in args},
     )
 
 

@@ -57,13 +57,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     for name in ("alpha", "scope", "unit"):
         _add_setting(prune, name, default=Recovery.model_fields[name].default)
-    prune.add_argument(
-        "--calibration",
-        type=count,
-        default=argparse.SUPPRESS,
-        help="how many texts heads are scored on (default: all), with --recover how many pieces of "
-        "texts (default: 32)",
-    )
     _add_recovery(prune.add_argument_group("recovery"))
     prune.set_defaults(handler=prune_as_asked)
 

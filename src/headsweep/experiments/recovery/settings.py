@@ -117,7 +117,6 @@ PRUNING = (
     "scope",
     "unit",
     "uniform",
-    "calibration",
     "seed",
 )
 """The settings that pruning without training has, too."""
