@@ -15,7 +15,7 @@ from damage import damaged
 from headsweep.cli.main import main
 from headsweep.errors import ModelError, TableError
 from headsweep.experiments.athena.encoders import word_tokenizer
-from headsweep.experiments.compression import pruning
+from headsweep.experiments.compression import criteria, pruning
 from headsweep.files.record import read_record
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import ACCURACY
@@ -94,7 +94,8 @@ def test_a_ratio_takes_the_lowest_heads(bert, qwen2, tmp_path):
 
 @pytest.mark.parametrize("criterion", ["norm", "entropy", "mixed", "attention", "random"])
 def test_every_criterion_chooses(criterion, qwen2, tmp_path):
-    options = {"ratio": 0.4, "criterion": criterion, "texts": TEXTS, "seed": 3}
+    options = {"ratio": 0.4, "criterion": criterion, "seed": 3}
+    options |= {"texts": TEXTS} if criteria.named(criterion).needs else {}
     first, again = (headsweep.prune(str(qwen2), tmp_path / name, **options) for name in "ab")
     assert first.removed == again.removed and len(first.removed) == 9  # 9.6, in groups of 3
     facts = [json.loads((tmp_path / name / "pruned_heads.json").read_text()) for name in "ab"]
@@ -153,6 +154,11 @@ def test_a_uniform_ratio_takes_as_many_of_every_layer(unit, lost, qwen2, tmp_pat
         ({"ratio": 0.2, "form": "uniform"}, "no BertConfig has 5 heads"),
         ({"ratio": 0.2, "criterion": "entropy"}, "criterion entropy looks at texts"),
         ({"ratio": 0.2, "criterion": "causal"}, "criterion causal reads the accuracy matrix"),
+        ({"heads": ["L01H01"], "texts": ["w1"]}, "texts would be ignored, as heads are named"),
+        (
+            {"ratio": 0.2, "texts": ["w1"]},
+            r"norm reads none; .* reads texts \(entropy, mixed, atten",
+        ),
         ({"ratio": 0.2, "criterion": "mixed", "texts": ["w1"] * 2, "alpha": 2.0}, "alpha 2.0"),
     ],
 )

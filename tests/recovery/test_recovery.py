@@ -593,13 +593,15 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
         ("--recover --text texts.txt -n 5", "-n and --max-new-tokens are about questions; name"),
         ("--recover --text texts.txt --benchmark q --grader exact", "q is no file; name a .csv"),
         ("--calibration 5", "--calibration is about training; add --recover"),
-        ("--text texts.txt", "--text would be ignored, as criterion norm reads none"),
-        ("--text texts.txt --criterion random", "ignored, as criterion random reads none"),
+        (
+            "--text texts.txt",
+            "norm reads none; leave it out, or give a ratio with a criterion that",
+        ),
         # Heads would be chosen by their weights, not by the accuracy without them.
         (
             "--accuracy z.parquet",
-            "--accuracy would be ignored, as criterion norm reads none; leave it out, or give "
-            "--ratio with a --criterion that reads accuracy (causal)",
+            "accuracy would be ignored, as criterion norm reads none; leave it out, or give a "
+            "ratio with a criterion that reads accuracy (causal)",
         ),
         ("--text texts.txt --criterion size", "criterion 'size' is not known; use norm, entropy"),
         (

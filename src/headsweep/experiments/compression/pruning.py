@@ -112,11 +112,8 @@ def prune(
     check_writable("--out", out, "folder")
     _check_choice(heads, ratio, alpha)
     by = criteria.named(criterion)
-    matrix: Any = None  # read where the criterion needs it
-    if ratio is not None:
-        _check_data(criterion, by, texts, accuracy)
-        if by.needs == "accuracy":
-            matrix = read_table(Path(str(accuracy)), ACCURACY)
+    _check_data(heads, criterion, texts, accuracy)
+    matrix: Any = None if accuracy is None else read_table(Path(accuracy), ACCURACY)
     removed = sorted({Variant.parse(name) for name in heads or ()})
     about = "named by hand"
 
@@ -199,16 +196,23 @@ def _check_choice(heads: Sequence[str] | None, ratio: float | None, alpha: float
 
 
 def _check_data(
-    name: str,
-    criterion: criteria.Criterion,
-    texts: Sequence[str] | None,
-    accuracy: str | Path | None,
+    heads: Sequence[str] | None, name: str, texts: Sequence[str] | None, accuracy: str | Path | None
 ) -> None:
-    """Refuse a criterion without the data that it ranks heads by."""
-    if criterion.needs == "texts" and not texts:
+    """Refuse a criterion without the data that it ranks heads by, and data that nothing reads."""
+    needs = None if heads is not None else criteria.named(name).needs
+    if needs == "texts" and not texts:
         raise ModelError(f"criterion {name} looks at texts; give some, or use norm")
-    if criterion.needs == "accuracy" and accuracy is None:
+    if needs == "accuracy" and accuracy is None:
         raise ModelError(f"criterion {name} reads the accuracy matrix of a sweep; name its file")
+    for data, given in (("texts", texts), ("accuracy", accuracy)):
+        if given and data != needs:
+            why = f"criterion {name} reads none" if heads is None else "heads are named"
+            reading = ", ".join(key for key, by in criteria.CRITERIA.items() if by.needs == data)
+            to_train = "; texts to train on take --recover" if data == "texts" else ""
+            raise ModelError(
+                f"{data} would be ignored, as {why}; leave it out, or give a ratio with a "
+                f"criterion that reads {data} ({reading}){to_train}"
+            )
 
 
 def _token_ids(

@@ -50,18 +50,13 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     plain = [text for text in texts or () if isinstance(text, str)]
     if texts and len(plain) < len(texts):
         raise ConfigError(f"{args.text} has messages, which need --recover; name fields of texts")
-    criterion = args.criterion or "norm"
-    if texts:
-        _check_read("--text", "texts", criterion, args, ", or --recover")
-    if args.accuracy:
-        _check_read("--accuracy", "accuracy", criterion, args)
     return prune(
         args.source,
         args.out,
         heads=args.heads,
         ratio=args.ratio,
         form=args.form,
-        criterion=criterion,
+        criterion=args.criterion or "norm",
         texts=plain,
         accuracy=args.accuracy,
         alpha=args.alpha,
@@ -70,25 +65,6 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
         unit=args.unit,
         revision=args.revision,
         device=args.device,
-    )
-
-
-def _check_read(
-    option: str, data: str, criterion: str, args: Namespace, other_way: str = ""
-) -> None:
-    """Refuse an option whose data no criterion would read."""
-    from headsweep.experiments.compression.criteria import CRITERIA, named
-
-    if args.heads:
-        why = "heads are named"
-    elif named(criterion).needs != data:
-        why = f"criterion {criterion} reads none"
-    else:
-        return
-    reading = ", ".join(name for name, by in CRITERIA.items() if by.needs == data)
-    raise ConfigError(
-        f"{option} would be ignored, as {why}; leave it out, or give --ratio with a --criterion "
-        f"that reads {data} ({reading}){other_way}"
     )
 
 
