@@ -384,7 +384,7 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ratio": 0.9}, "ratio 0.9 leaves a layer without heads: of 18, 9 can go"),
+        ({"ratio": 0.9}, "16 heads cannot go: 9 can, as each of 3 layers keeps 3 of its own"),
         ({"ratio": 0.1}, "ratio 0.1 removes nothing of 18 heads, of which 3 go at once"),
         ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),

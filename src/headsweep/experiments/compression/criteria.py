@@ -133,7 +133,7 @@ def head_scores(
     the learner knows its drops; the seed is that of `random`.
 
     Raises:
-        ModelError: the encoder has no eager attention, or `causal` has no development part.
+        ModelError: the encoder has no eager attention.
     """
     encoder, size = learner.encoder, learner.at_once
 
@@ -141,8 +141,7 @@ def head_scores(
         measured = learner.known_drops(geometry)
         if measured is not None:
             return measured
-        if not dev:
-            raise ModelError("criterion causal needs a development part; give one, or use mixed")
+        assert dev
         parts = (dev[start : start + size] for start in range(0, len(dev), size))
         whole = [move(learner.collate(part), encoder.device) for part in parts]
         judged = sum(batch.judged for batch in whole)

@@ -207,11 +207,7 @@ class DecoderLearner:
 
     def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]]:
         """Return the accuracy that the unpruned model loses without each head, by the matrix."""
-        if self.matrix is None:
-            raise ModelError(
-                "criterion causal reads the accuracy matrix of a sweep over training questions; "
-                "give one, or use mixed"
-            )
+        assert self.matrix is not None  # each head of such an arm has answered
         return accuracy_drops(self.matrix, geometry, self.loaded.geometry)
 
     def verdicts(self, examples: Sequence[TokenizedQuestion]) -> list[JudgedAnswer]:

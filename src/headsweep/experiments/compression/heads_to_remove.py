@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from transformers import PretrainedConfig
 
-from headsweep.config.compression import Compression, heads_at, unit_size
+from headsweep.config.compression import heads_at, unit_size
 from headsweep.errors import ModelError
 from headsweep.experiments.compression.calibration import Scores
 from headsweep.models.checkpoints import can_state
@@ -38,15 +38,14 @@ def check_finite(scores: Scores) -> None:
             )
 
 
-def heads_due(settings: Compression, heads: int, time: int, end: int) -> int:
-    """Return how many of `heads` original heads should be gone by a time: floor(p(t) H0), where
-    p(t) = p_min + (p_max - p_min) (t / T)^n (arXiv 2511.17577, eq. 5).
+def heads_due(heads: int, done: float, ratio: float, exponent: float, start: float = 0.0) -> int:
+    """Return how many of `heads` original heads should be gone when a share of the steps or rounds
+    is `done`: floor(p H0), where p = p_min + (p_max - p_min) done^n (arXiv 2511.17577, eq. 5).
 
-    p_min is `start`, p_max `ratio` and n `exponent` (above 1 removes late); t is an optimizer step
-    or a round, T its last value. It never falls over time and ends at floor(p_max H0).
+    p_min is `start`, p_max `ratio` and n `exponent` (above 1 removes late). It never falls over
+    time and ends at floor(p_max H0).
     """
-    rise = (settings.ratio - settings.start) * (time / end) ** settings.exponent
-    return heads_at(settings.start + rise, heads)
+    return heads_at(start + (ratio - start) * done**exponent, heads)
 
 
 class _Unit(NamedTuple):

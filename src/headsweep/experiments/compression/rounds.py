@@ -123,8 +123,7 @@ def compress(
 
     Raises:
         ModelError: the ratio removes no head or too many, the encoder cannot be cut or has no
-            eager attention, the criterion needs a development part and there is none, or the
-            journal is damaged or belongs to another compression.
+            eager attention, or the journal is damaged or belongs to another compression.
     """
     # A copy, moved before anything runs: the test before, all scoring and all training.
     learner = copied(learner)
@@ -186,20 +185,23 @@ class _Run(TrainingCallback, Generic[_L]):
             return
         for number in range(done, settings.rounds):
             time = settings.rounds if settings.schedule == "one_shot" else number + 1
-            due = heads_due(settings, self.whole.heads, time, settings.rounds)
-            self.cut(due - self.whole.heads + self.geometry.heads)
+            self.cut(self.due(time / settings.rounds) - self.whole.heads + self.geometry.heads)
             before = recipe.epochs * number // settings.rounds
             after = recipe.epochs * (number + 1) // settings.rounds
             self.train(recipe.model_copy(update={"epochs": after - before}))
+
+    def due(self, done: float) -> int:
+        """Return how many heads should be gone when a share of the steps or rounds is done."""
+        settings = self.settings
+        return heads_due(self.whole.heads, done, settings.ratio, settings.exponent, settings.start)
 
     def after_step(self, step: int) -> bool:
         """Remove one unit of heads if one is due and no stopping rule applies."""
         recipe = self.settings.training
         last_step = recipe.epochs * math.ceil(len(self.examples) / recipe.batch_size)
-        due = heads_due(self.settings, self.whole.heads, step, last_step)
         removed = self.whole.heads - self.geometry.heads
         unit = smallest_unit(self.geometry, self.settings.importance.unit)
-        if self.stopped or removed + unit > due:
+        if self.stopped or removed + unit > self.due(step / last_step):
             return False
         self.stopped = self._is_small_enough() or self._has_lost_too_much()
         if self.stopped:

@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from headsweep.config.solvers import Training
-from headsweep.errors import ModelError
 from headsweep.experiments.compression import checkpoint
 from headsweep.experiments.compression.training_steps import (
     Reports,
@@ -115,11 +114,10 @@ def train(
     chosen anew. An interrupted training resumes from `checkpoint_file`.
 
     Raises:
-        ModelError: the checkpoint is damaged or belongs to another training, `patience` is set
-            without a development part, or the loss is not finite.
+        ModelError: the checkpoint is damaged or belongs to another training, or the loss is not
+            finite.
     """
-    if settings.patience is not None and not dev:
-        raise ModelError("patience needs a development part; give one, or set patience: null")
+    assert dev or settings.patience is None
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
         run = _Run(

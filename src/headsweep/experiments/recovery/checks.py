@@ -15,7 +15,6 @@ from headsweep.models.checkpoints import check_uniform, outline, stated_config
 from headsweep.models.geometry import kept_heads, most_tokens
 from headsweep.models.load import load_tokenizer
 from headsweep.models.removal import find_cuts, without
-from headsweep.models.source import stated_geometry
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,15 +47,10 @@ def check_model(folder: Path, settings: Recovery) -> None:
     Of a model whose layers differ it shows no numbers of heads: those are seen with its weights.
     """
     config = stated_config(folder)
-    if not kept_heads(config):
-        try:
-            settings.schedule.check_shape(**stated_geometry(folder))
-        except ValueError as error:
-            raise ModelError(str(error)) from error
-        if settings.ratio:
-            model, geometry = outline(folder)
-            gone = check_ratio(geometry, settings.ratio, settings.unit, settings.scope)
-            find_cuts(model, geometry, without(geometry, gone))
+    if settings.ratio and not kept_heads(config):
+        model, geometry = outline(folder)
+        gone = check_ratio(geometry, settings.ratio, settings.unit, settings.scope)
+        find_cuts(model, geometry, without(geometry, gone))
     longest = most_tokens(config)
     if longest and settings.length > longest:
         raise ModelError(

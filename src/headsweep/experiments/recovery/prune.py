@@ -301,7 +301,8 @@ class _Run:
         names = [head for removal in earlier for head in removal["heads"]]
         gone = Counter(Variant.parse(name).layers[0] for name in names)
         heads = geometry.heads + gone.total()
-        due = heads_due(settings.schedule, heads, number + 1, settings.rounds) - gone.total()
+        done = (number + 1) / settings.rounds
+        due = heads_due(heads, done, settings.ratio, settings.exponent) - gone.total()
         scores: Scores = {}
         lowest: list[Variant] = []
         if due:

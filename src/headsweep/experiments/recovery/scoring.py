@@ -8,6 +8,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from headsweep.config.compression import Importance
 from headsweep.experiments.compression.calibration import Scores, row_batches
 from headsweep.experiments.compression.criteria import RankingInputs, loss_rises, named
 from headsweep.experiments.compression.training_steps import derived_seed
@@ -50,7 +51,7 @@ def scores_on_texts(
     ranked = RankingInputs(
         model,
         geometry,
-        settings.schedule.importance,
+        Importance(alpha=settings.alpha),
         derived_seed(settings.seed, number),
         texts=lambda: row_batches(rows, settings.micro_batch, model.device),
         drops=lambda: loss_rises(model, geometry, loss, groups=settings.unit == "group"),

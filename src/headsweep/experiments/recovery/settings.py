@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from headsweep.config.compression import Compression
 from headsweep.config.section import (
     Count,
     Fraction,
@@ -83,19 +82,6 @@ class Recovery(Section):
     def rate(self) -> float:
         """The highest learning rate."""
         return self.learning_rate or (2e-4 if self.lora else 5e-5)
-
-    @property
-    def schedule(self) -> Compression:
-        """The same as a compression: its schedule, and how heads are ranked."""
-        return Compression.model_validate(
-            {
-                "ratio": self.ratio,
-                "rounds": self.rounds,
-                "exponent": self.exponent,
-                "importance": {"alpha": self.alpha, "scope": self.scope, "unit": self.unit},
-                "training": {"epochs": self.rounds},
-            }
-        )
 
 
 def recovery(**settings: object) -> Recovery:
