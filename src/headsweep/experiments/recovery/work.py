@@ -37,11 +37,6 @@ _MADE = "made"  # folder in which decoders are saved before they are moved to th
 _TEMPORARY = ".*.tmp"  # what a killed write leaves, see `headsweep.files.safe_files.atomic`
 
 
-def partial_of(out: Path) -> Path:
-    """Return the folder that keeps the work until a folder is complete."""
-    return out.with_name(f"{out.name}.partial")
-
-
 @dataclass(frozen=True)
 class Unfinished:
     """What is done of a call, beside the folder that it will fill."""
@@ -54,7 +49,7 @@ class Unfinished:
     @property
     def folder(self) -> Path:
         """The folder of all that is not finished."""
-        return partial_of(self.out)
+        return self.out.with_name(f"{self.out.name}.partial")
 
     def result(self, measuring: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what is known of the result if it is complete; None if its folder is missing.
@@ -110,7 +105,6 @@ class Unfinished:
         Raises:
             ModelError: another process works there, or the folder is not this call's.
         """
-        self.check_call()
         locks = Locks(self.folder / _LOCK)
         try:
             if not locks.take(_LOCK):
@@ -118,7 +112,7 @@ class Unfinished:
                     f"another process works in {self.folder}; wait for its end, or name another "
                     f"folder"
                 )
-            self.check_call()  # the folder may have come to be another's in the meantime
+            self.check_call()
             shutil.rmtree(self.folder / _MADE, ignore_errors=True)
             for file in self.folder.glob(_TEMPORARY):
                 file.unlink()
@@ -130,10 +124,9 @@ class Unfinished:
     def remove(self) -> None:
         """Remove the folder if it is this call's; `call.json` goes last, as removals are killed."""
         try:
-            call = read_json(self.folder / _CALL)
+            if read_json(self.folder / _CALL) != self.call:
+                return
         except TableError:
-            return
-        if call != self.call or self.folder.is_symlink():
             return
         for part in self.folder.iterdir():
             if part.is_dir():
