@@ -102,21 +102,6 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path, capl
     assert "left out 4 of 94 rows: cannot be parsed: " in caplog.text
 
 
-# The last nests brackets deeper than Python's parser follows, in few characters.
-@pytest.mark.parametrize("equation", ["n0" + "+n1" * 248, "+ 1 " * 249 + "n0", "-" * 210 + "n0"])
-def test_an_equation_that_jobs_could_not_read_again_is_left_out(tmp_path, monkeypatch, equation):
-    monkeypatch.chdir(tmp_path)
-    long = "n0" + "+n1" * 150
-    rows = [ENGLISH | {"asdiv_id": str(place), "Equation": long} for place in range(20)]
-    bad = ENGLISH | {"asdiv_id": "bad", "Equation": equation}
-    found, dropped = read(tmp_path, "asdiv_a", [*rows, bad])
-    assert [*dropped] == ["bad"]
-    assert "is too long or too deep with all its brackets; shorten it" in dropped["bad"]
-    table = source.table(source.Parts(found, [], []))
-    write_table(Path(PROBLEMS.path.format(data="long-01234567")), table, PROBLEMS)
-    assert [problem.equation for problem in read_parts("long-01234567").train] == [parse(long)] * 20
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

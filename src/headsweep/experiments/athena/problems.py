@@ -28,7 +28,7 @@ import pandas as pd
 
 from headsweep.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
 from headsweep.config.solvers import MATH23K, Partition, WordProblems
-from headsweep.errors import BenchmarkError, quoted
+from headsweep.errors import BenchmarkError
 from headsweep.experiments.athena import generated
 from headsweep.experiments.athena.asdiv import xml_rows
 from headsweep.experiments.athena.equations import (
@@ -301,9 +301,7 @@ def _converted(
             raise BenchmarkError(f"{origin} {place}: id {row_id!r} stands twice; ids must differ")
         ids.add(row_id)
         try:
-            problem = form.convert(row, str(row[form.part]))
-            _check_stored(problem.equation)
-            problems.append(problem)
+            problems.append(form.convert(row, str(row[form.part])))
         except BenchmarkError as error:
             dropped[row_id] = str(error)
     listed = "; ".join(f"{row}: {reason}" for row, reason in dropped.items())
@@ -313,17 +311,6 @@ def _converted(
     if dropped:
         _LOG.warning("%s: left out %d of %d rows: %s", origin, len(dropped), len(ids), listed)
     return problems, dropped
-
-
-def _check_stored(equation: Equation) -> None:
-    """Refuse an equation that jobs could not read again from the table, with all its brackets."""
-    try:
-        parse(bracketed(equation))
-    except BenchmarkError:
-        raise BenchmarkError(
-            f"equation {quoted(infix(equation))} is too long or too deep with all its brackets; "
-            f"shorten it"
-        ) from None
 
 
 def _from_asdiv(row: Mapping[str, Any], part: str) -> Problem:
