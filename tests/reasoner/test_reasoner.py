@@ -27,10 +27,14 @@ MINIATURE = reasoner.Settings(**SHAPE, **SIZES, steps=30, batch_size=7, seed=5)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def trained(tmp_path_factory):
     output = tmp_path_factory.mktemp("reasoner")
-    reasoner.train_reasoner(output, MINIATURE)
-    return output
+    return output, reasoner.train_reasoner(output, MINIATURE)
+
+
+@pytest.fixture(scope="module")
+def folder(trained):
+    return trained[0]
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +53,20 @@ def test_it_loads_like_any_model_with_the_shape_asked_for(folder, tokenizer):
     assert model.generation_config.pad_token_id == pad != end
 
 
-def test_the_same_settings_give_the_same_files_and_another_seed_does_not(folder, tmp_path):
-    again, other = tmp_path / "again", tmp_path / "other"
-    torch.manual_seed(99)  # no part of training may draw from the global generator
-    state = torch.get_rng_state()
-    losses = reasoner.train_reasoner(again, MINIATURE)
-    reasoner.train_reasoner(other, MINIATURE._replace(seed=6))
-    assert torch.equal(torch.get_rng_state(), state)
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert files == {path.name: path.read_bytes() for path in again.iterdir()}
-    assert files["model.safetensors"] != (other / "model.safetensors").read_bytes()
+def test_the_same_settings_give_the_same_files_and_another_seed_does_not(tmp_path):
+    settings, made = MINIATURE._replace(steps=3), {}
+    for name, seed in (("once", 5), ("again", 5), ("other", 6)):
+        torch.manual_seed(len(made))  # no part of training may draw from the global generator
+        state = torch.get_rng_state()
+        reasoner.train_reasoner(tmp_path / name, settings._replace(seed=seed))
+        assert torch.equal(torch.get_rng_state(), state)
+        made[name] = {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+    assert made["once"] == made["again"]
+    assert made["once"]["model.safetensors"] != made["other"]["model.safetensors"]
+
+
+def test_a_training_learns(trained):
+    _, losses = trained
     assert len(losses) == 30
     assert losses[0] == pytest.approx(math.log(301), rel=0.05)
     assert sum(losses[-5:]) / 5 < 0.7 * losses[0]

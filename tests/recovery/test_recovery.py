@@ -130,7 +130,8 @@ def test_equal_layers_make_a_plain_checkpoint(llama, tmp_path):
 
 def test_uniform_is_uniform(nines, tmp_path):
     """9 heads a layer in 3 groups; scores of all layers together would take them unevenly."""
-    done = recovered(nines, tmp_path / "out", ratio=0.5, uniform=True, seed=3)
+    options = {"ratio": 0.5, "uniform": True, "criterion": "random", "seed": 3}
+    done = recovered(nines, tmp_path / "out", **options)
     assert done.form == "uniform" and len(done.removed) == 5 * 3
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert (plain.config.num_attention_heads, plain.config.num_key_value_heads) == (6, 2)
