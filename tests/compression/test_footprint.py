@@ -108,8 +108,8 @@ def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithm
 @pytest.mark.parametrize(
     ("seconds", "noise", "fewest", "most"),
     [
-        (0.5, 0.001, 2, 2),  # known at once
-        (0.05, 0.08, 3, 60),  # known in the end
+        (0.5, 0.001, 4, 4),  # known at once
+        (0.05, 0.08, 5, 60),  # known in the end
         (0.5, 1.0, 4, 15),  # never: time is up
         (40.0, 1.0, 2, 2),  # one more turn would take too long
     ],
@@ -140,7 +140,7 @@ def test_timing_a_test_ends_once_ratios_are_known_or_by_the_clock(
         return (relative(turns, 0)[1:, 2] > 1.05 * relative(turns, 0)[1:, 0]).any()
 
     assert wide(turns) == (noise == 1.0)
-    assert len(turns) == 2 or wide(turns[:-1])
+    assert len(turns) <= 4 or wide(turns[:-1])
 
 
 def test_arms_are_timed_on_one_thread(monkeypatch):

@@ -27,7 +27,7 @@ from headsweep.store.layout import Store
 
 _BASE = (BASELINE, False)  # to whose times the others are relative
 _WARM_UPS = 3  # before a pass is timed
-_TURNS = 2  # the whole test takes far longer than a pass
+_FEWEST_TURNS, _TURNS = 2, 4  # two may agree by chance, but a test may take minutes
 _MORE_SECONDS = 10.0  # for further turns
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
@@ -139,15 +139,15 @@ def _answering(
     """Return the seconds that each learner takes to answer the test, and these relative to the
     baseline's with a 95% interval (see `relative`).
 
-    All answer it by turns: twice, and then until the intervals are narrow (`is_narrow`), or until
-    another turn would take the added ones beyond `_MORE_SECONDS`, however slow the machine is.
+    All answer it by turns: twice, and then until there are four and the intervals are narrow
+    (`is_narrow`), or until another turn would take the added ones beyond `_MORE_SECONDS`.
     """
     names = [(entry.arm, entry.quantised) for entry in measured]
     base = names.index(_BASE) if _BASE in names else None
-    turns = _timed(measured, answer, _TURNS)
+    turns = _timed(measured, answer, _FEWEST_TURNS)
     ratios = relative(turns, base)
     left = _MORE_SECONDS
-    while np.nansum(turns[-1]) <= left and not _are_narrow(ratios):
+    while np.nansum(turns[-1]) <= left and not (len(turns) >= _TURNS and _are_narrow(ratios)):
         turns = np.vstack([turns, _timed(measured, answer, 1)])
         ratios = relative(turns, base)
         left -= float(np.nansum(turns[-1]))
