@@ -89,8 +89,28 @@ def test_an_arm_that_runs_as_another_one_does_differs_in_its_settings():
         assert arm(name, METHOD) == method(**changes), name
 
 
+@pytest.fixture
+def taught(solver, monkeypatch):
+    """Each teacher with its student's heads; the solver's weights before and after trainings."""
+    pairs, trained = [], [weights(solver)]
+    distilled, train = rounds.distilled, rounds.train
+
+    def training(solver, *rest, **more):
+        fit = train(solver, *rest, **more)
+        trained.append(weights(solver))
+        return fit
+
+    monkeypatch.setattr(rounds, "distilled", lambda *own: pairs.append(own) or distilled(*own))
+    monkeypatch.setattr(rounds, "train", training)
+    return pairs, trained
+
+
+TEACHERS = {"full": [8, 6], "joint_single_teacher": [8, 8], "distillation_only": [8, 8]}
+"""Their heads in each round: of a recursive one, those of the student before the last pruning."""
+
+
 @pytest.mark.parametrize("name", [name for name in ARMS if name not in AS_ANOTHER])
-def test_every_arm_is_a_matter_of_settings(solver, run, name):
+def test_every_arm_is_a_matter_of_settings(solver, run, taught, name):
     before = weights(solver)
     settings = arm(name, METHOD)
     smaller, history = run(settings, layout=LAYOUT if settings.scratch else None)
@@ -114,37 +134,31 @@ def test_every_arm_is_a_matter_of_settings(solver, run, name):
     last = history.rounds[-1] if history.rounds else history
     assert last.dev_strict == accuracy(smaller, smaller.prepare(generate(DEV, 5)))
 
+    pairs, trained = taught
+    assert bool(pairs) == (settings.distillation.teacher != "none" and name != "baseline")
+    if name in TEACHERS:
+        assert [find_heads(teacher.encoder).heads for teacher, *_ in pairs] == TEACHERS[name]
+        assert [own.heads for _, own, _ in pairs] == [one.heads for one in history.rounds]
+        recursive = settings.distillation.teacher == "recursive"
+        for number, (teacher, *_) in enumerate(pairs):
+            assert same(weights(teacher), trained[number if recursive else 0])
+
 
 @pytest.mark.parametrize(
     ("settings", "teachers", "students"),
     [
-        (arm("full", METHOD), [8, 6], [6, 4]),
-        (arm("joint_single_teacher", METHOD), [8, 8], [6, 4]),
         (arm("global", METHOD), [8, 4], [4, 4]),
-        (arm("distillation_only", METHOD), [8, 8], [8, 8]),
         (method(schedule="literal"), [8, 8, 7, 6, 5], [8, 7, 6, 5, 4]),
     ],
 )
-def test_a_recursive_teacher_is_the_student_before_the_last_pruning(
-    run, monkeypatch, solver, settings, teachers, students
-):
-    pairs, trained = [], [weights(solver)]
-    distilled, train = rounds.distilled, rounds.train
-
-    def training(solver, *rest, **more):
-        fit = train(solver, *rest, **more)
-        trained.append(weights(solver))
-        return fit
-
-    monkeypatch.setattr(rounds, "distilled", lambda *own: pairs.append(own) or distilled(*own))
-    monkeypatch.setattr(rounds, "train", training)
+def test_other_schedules_have_recursive_teachers_too(run, taught, settings, teachers, students):
+    pairs, trained = taught
     run(settings)
     assert [find_heads(teacher.encoder).heads for teacher, *_ in pairs] == teachers
     assert [geometry.heads for _, geometry, _ in pairs] == students
-    recursive = settings.distillation.teacher == "recursive"
     if settings.schedule != "literal":
-        for number, (teacher, *_) in enumerate(pairs):
-            assert same(weights(teacher), trained[number if recursive else 0])
+        for (teacher, *_), before in zip(pairs, trained, strict=False):
+            assert same(weights(teacher), before)
 
 
 def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run, tmp_path, examples):
