@@ -26,7 +26,7 @@ def llama(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def nines(tmp_path_factory):
-    """5 layers of 9 heads in 3 groups; a config of 6 or 3 heads is allowed, too."""
-    size = {"num_hidden_layers": 5, "num_attention_heads": 9, "num_key_value_heads": 3}
+    """3 layers of 9 heads in 3 groups; a config of 6 or 3 heads is allowed, too."""
+    size = {"num_hidden_layers": 3, "num_attention_heads": 9, "num_key_value_heads": 3}
     size |= {"hidden_size": 72}
     return _saved(tmp_path_factory.mktemp("models") / "nines", **size)
