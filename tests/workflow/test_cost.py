@@ -1,5 +1,5 @@
-from dataclasses import replace
 from math import ceil
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,15 +14,35 @@ from headsweep.machine import processors
 from headsweep.machine.host import host_cores
 from headsweep.models import footprint
 from headsweep.statistics.power import questions_for, smallest_gain
-from headsweep.store.batches import Batch, batches, family_members, placebos
+from headsweep.store.batches import Batch, arms, batches, family_members, placebos
 from headsweep.store.layout import Store
+from headsweep.store.map_scores import texts_key
 from headsweep.variants import BASE
-from headsweep.workflow import allocations, cost
+from headsweep.workflow import cost, resources
 from headsweep.workflow.detectable_gain import Rates, detectable_gains, leaves_room
 from headsweep.workflow.memory import training_memory
 from headsweep.workflow.plan import describe
+from headsweep.workflow.resources import Resources
+from headsweep.workflow.wildcards import WildcardLookup
 
 ARMS = ("baseline", "full")
+
+
+def asked(planned, kind, **wildcards):
+    """Return the GPUs, megabytes and minutes that a job requests at its first attempt."""
+    wanted = SimpleNamespace(**wildcards)
+    functions = getattr(Resources(WildcardLookup(Store(planned)), 1, local=False), kind)
+    return functions["gpu"](wanted), functions["mem_mb"](wanted, 1), functions["runtime"](wanted, 1)
+
+
+def asked_to_generate(planned):
+    """Return what a job requests that needs the model of the config's first batch."""
+    return asked(planned, "generation", **next(iter(batches(Store(planned))))._asdict())
+
+
+def asked_to_score(planned, name):
+    """Return what a job requests that scores the texts of a map."""
+    return asked(planned, "scoring", texts=texts_key(planned, name))
 
 
 SEVENTY = {"billions": 70.0, "layers": 80, "heads": 64, "kv_heads": 8}
@@ -39,12 +59,7 @@ def test_a_model_that_cards_share_is_planned_on_all_of_them(spread, gpus):
         maps={"solutions": mapped},
         selectors={"math": {"layers": [0]}},
     )
-    batch = next(iter(batches(Store(planned)).values()))
-    asked = (
-        allocations.generation_request(batch),
-        allocations.scoring_request(planned, "solutions"),
-    )
-    assert [request.gpus for request in asked] == [gpus, gpus]
+    assert asked_to_generate(planned)[0] == asked_to_score(planned, "solutions")[0] == gpus
     assert f"Weights of big: 140.0 GB on {gpus} GPUs" in describe(Store(planned)).splitlines()
 
 
@@ -74,12 +89,9 @@ def test_a_cpu_s_job_asks_for_what_the_engine_s_shares_of_the_memory_need(billio
 def test_a_map_s_jobs_ask_for_memory_of_the_dtype_in_which_they_score(device, dtype, megabytes):
     mapped = {"model": "big", "questions": "train", "dtype": dtype}
     planned = config(models={"big": {"device": device}}, maps={"solutions": mapped})
-    assert allocations.scoring_request(planned, "solutions").megabytes == megabytes
+    assert asked_to_score(planned, "solutions")[1] == megabytes
     if dtype is None:
-        assert (
-            allocations.generation_request(next(iter(batches(Store(planned)).values()))).megabytes
-            == megabytes
-        )
+        assert asked_to_generate(planned)[1] == megabytes
 
 
 @pytest.mark.parametrize(
@@ -90,13 +102,16 @@ def test_scorings_here_share_the_cores_as_the_memory_holds_their_models(
     cores, gigabytes, gpus, threads, monkeypatch
 ):
     monkeypatch.setattr(processors, "gpu_count", lambda: gpus)
-    monkeypatch.setattr(allocations, "host_memory", lambda: gigabytes * 10**9)
+    monkeypatch.setattr(resources, "host_memory", lambda: gigabytes * 10**9)
     mapped = {"model": "big", "questions": "train", "dtype": "float32"}
     planned = config(
         models={"big": {"billions": 1.8, "device": "auto"}}, maps={"solutions": mapped}
     )
     # 2.7 times 7.2 GB: 1, 2 or 10 of them.
-    assert allocations.scoring_threads(planned, "solutions", cores) == threads
+    own = SimpleNamespace(texts=texts_key(planned, "solutions"))
+    for local, expected in ((True, threads), (False, 1)):
+        found = Resources(WildcardLookup(Store(planned)), cores, local=local)
+        assert found.scoring_threads(own) == expected
 
 
 def test_a_map_s_jobs_ask_for_the_time_of_the_layer_that_takes_longest():
@@ -106,9 +121,9 @@ def test_a_map_s_jobs_ask_for_the_time_of_the_layer_that_takes_longest():
     counts = {"layers": 28, "layer_heads": [1, *[12] * 27]}
     narrow = config(models={"big": {"billions": 70.0, **counts}}, **mapped)
     longest = cost.scoring_seconds(narrow, "solutions", 1, processors.GPU)
-    minutes = allocations.scoring_request(narrow, "solutions").minutes
+    minutes = asked_to_score(narrow, "solutions")[2]
     assert minutes == ceil(5 + 2 * longest / 60)
-    assert minutes < allocations.scoring_request(whole, "solutions").minutes
+    assert minutes < asked_to_score(whole, "solutions")[2]
 
 
 def test_an_arm_s_time_counts_its_test_and_its_scoring():
@@ -127,15 +142,19 @@ def test_an_arm_s_time_counts_its_test_and_its_scoring():
     # A text has 120 tokens of a prompt and 550 of an answer, cut at the decoding's 64.
     tokens = 50 * (120 + 64)
     assert scored == pytest.approx(4 * 2 * 1.5e9 * tokens / card.training)
-    minutes = [
-        allocations.training_request(planned, study, study.settings[name]).minutes for name in ARMS
-    ]
+    of_arms = {arm.name: {**arm.wildcards, "seed": "0"} for arm in arms(planned, "own")}
+    minutes = [asked(planned, "training", **of_arms[name])[2] for name in ARMS]
     assert 10 < minutes[0] < minutes[1]
     # All tests, five times.
-    assert allocations.training_request(planned, study).minutes > minutes[0]
+    assert asked(planned, "training", compression="own")[2] > minutes[0]
     # 8-bit weights run on a CPU, where the same test takes far longer.
-    quantised = allocations.quantised_request(planned, study)
-    assert quantised.gpus == 0 and quantised.minutes > 10 * minutes[0]
+    gpus, megabytes, quantised = asked(planned, "quantisation", **of_arms["full"])
+    assert (gpus, megabytes) == (0, 8000 + 30 * 1500) and quantised > 10 * minutes[0]
+    seconds = cost.arm_test_seconds(planned, study, processors.CORE)
+    of_threads = Resources(WildcardLookup(Store(planned)), 1, local=False).quantisation["runtime"]
+    for threads in (1, 3):
+        expected = 2 * ceil(10 + 2 * seconds / threads / 60)
+        assert of_threads(SimpleNamespace(**of_arms["full"]), 2, threads) == expected
 
 
 @pytest.mark.parametrize(
@@ -254,11 +273,8 @@ def test_a_batch_takes_its_tokens_and_prompts_at_the_rate_of_what_computes_it():
     for card in (processors.GPU, processors.CORE):
         seconds = cost.generation_seconds(batch, card)
         assert seconds == pytest.approx(2 * 1.5e9 * (tokens + prompts) / card.flops)
-    request = allocations.generation_request(batch)
-    alone = seconds / len(batch.variants)
-    assert (request.gpus, request.minutes) == (0, pytest.approx(5 + 2 * alone / 60, abs=1))
-    spread = Store(config(models={"big": {"backend": "vllm", "tensor_parallel": 2}}))
-    assert allocations.generation_request(replace(batch, store=spread)).gpus == 2
+    gpus, _, minutes = asked_to_generate(planned)
+    assert (gpus, minutes) == (0, ceil(5 + 2 * seconds / len(batch.variants) / 60))
 
 
 def test_a_device_is_a_gpu_where_there_is_one_and_a_cluster_s_job_has_one_core(monkeypatch):
@@ -294,17 +310,10 @@ def test_a_map_s_texts_are_counted_with_each_layer_s_rows_from_that_layer_on():
     gradients = cost.gradient_seconds(planned, "pairs", card)
     assert gradients == pytest.approx(2 * a_pass)
     assert cost.map_seconds(planned, "pairs", card) == pytest.approx(first + last + gradients)
-    minutes = allocations.scoring_request(planned, "pairs").minutes
+    minutes = asked_to_score(planned, "pairs")[2]
     assert minutes == pytest.approx(5 + 2 * (1 + 16) * 120 * 670 * 3e9 / card.flops / 60, abs=1)
     rows = [line.split() for line in describe(Store(planned)).splitlines()]
     assert ["pairs", "map", "4", "0", "2.6", "0.00"] in rows
-
-
-def test_jobs_that_share_an_allocation_share_its_start():
-    planned = config(models={"big": {"device": "cpu", "dtype": "float32"}})
-    batch = next(iter(batches(Store(planned)).values()))
-    alone, shared = (allocations.generation_request(batch, n).minutes for n in (1, 50))
-    assert alone - shared in (4, 5)
 
 
 FIVE = {"heads": [11, 9, 4, 2, 0]}

@@ -1,6 +1,7 @@
 """What rules read and ask for; that the real Snakefile uses it is seen in tests/workflow."""
 
 import logging
+import math
 import os
 import re
 import subprocess
@@ -29,8 +30,8 @@ from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
-from headsweep.machine.processors import CORE, GPU, card_of, this_cpu
-from headsweep.models.footprint import host_megabytes
+from headsweep.machine.processors import CORE, GPU, card_of
+from headsweep.models.footprint import host_megabytes, parameters
 from headsweep.results.exhibits import find_exhibit
 from headsweep.store import journal
 from headsweep.store.batches import GROUP, arms
@@ -39,14 +40,6 @@ from headsweep.store.map_scores import texts_key
 from headsweep.store.revisions import resolve
 from headsweep.variants import BASE
 from headsweep.workflow import session
-from headsweep.workflow.allocations import (
-    PROFILE,
-    SMALL_JOB,
-    UNNAMED,
-    generation_request,
-    quantised_request,
-    training_request,
-)
 from headsweep.workflow.cost import (
     arm_test_seconds,
     generation_seconds,
@@ -55,6 +48,8 @@ from headsweep.workflow.cost import (
     scoring_seconds,
     training_seconds,
 )
+from headsweep.workflow.memory import training_memory
+from headsweep.workflow.resources import PROFILE, SMALL_JOB, UNNAMED
 from headsweep.workflow.rules import Rules
 from headsweep.workflow.session import bring_to_present, describe_store, shell_prefix
 from mini import MINIATURE, ROOT
@@ -158,22 +153,12 @@ rule all:
     assert (tmp_path / "told").read_text(encoding="utf-8") == str(here)
 
 
-def test_scorings_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    mapped = {"own": {"model": "tiny", "questions": "train"}}
-    config = resolve(parse(changed(VALUES, "maps", mapped)))
-    monkeypatch.setattr("headsweep.workflow.allocations.host_memory", lambda: 1)
-    job = SimpleNamespace(texts=texts_key(config, "own"), layer="L02")
-    assert Rules(Store(config), 3, {}).resources.scoring_threads(job) == 3
-    assert Rules(Store(config), 3, {}, local=False).resources.scoring_threads(job) == 1
-
-
 def test_embeddings_by_a_model_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = changed(VALUES, "embedders/own", {"model": "tiny"})
     drawn = VALUES["questions"]["train"] | {"sampling": "clusters", "embedder": "own"}
     config = resolve(parse(changed(values, "questions/train", drawn)))
-    monkeypatch.setattr("headsweep.workflow.allocations.host_memory", lambda: 1)
+    monkeypatch.setattr("headsweep.workflow.resources.host_memory", lambda: 1)
     rules = Rules(Store(config), 3, {})
     for embedder, threads in (("own", 3), ("minilm", 1)):
         assert rules.resources.embedding_threads(wildcards(rules, embedder=embedder)) == threads
@@ -191,14 +176,15 @@ def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config
     members = [str(variant) for variant, group in batch.groups.items() if group == name]
     assert size > 2
     asked = [minutes(wildcards(rules, **BATCH, variant=each), 1) for each in members]
-    assert asked == [generation_request(batch, size).minutes] * size
+    assert asked == asked[:1] * size
     files = dict(zip(map(str, batch.variants), batch.answers, strict=True))
     for done in members[1:]:
         Path(files[done]).parent.mkdir(parents=True, exist_ok=True)
         Path(files[done]).touch()
     minutes = Rules(Store(config), 8, {}).resources.generation["runtime"]
     last = minutes(wildcards(rules, **BATCH, variant=members[0]), 1)
-    assert last == generation_request(batch).minutes > asked[0]
+    assert last == minutes(wildcards(rules, **BATCH), 1)
+    assert last - asked[0] in (4, 5)
 
 
 def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):
@@ -224,23 +210,27 @@ def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):
 
 
 def test_a_job_asks_for_more_at_each_attempt(rules, config):
-    words, full = config.compressions["words"], arms(config, "words")[1]
-    trained, solver = rules.resources.training, {"solver": full.subject, "data": full.data}
+    full = arms(config, "words")[1]
+    solver = SimpleNamespace(solver=full.subject, data=full.data, seed="0")
     arm = SimpleNamespace(**full.wildcards, seed="0")
-    batch = batch_of(config, *BATCH.values())
-    own, study = SimpleNamespace(compression="own"), config.compressions["own"]
-    embedded = partial(wildcards, rules, questions="test", embedder="minilm")
-    for resources, job, first in (
-        (rules.resources.generation, wildcards(rules, **BATCH), generation_request(batch)),
-        (trained, SimpleNamespace(**solver, seed="0"), training_request(config, words)),
-        (trained, arm, training_request(config, words, full.settings)),
-        (trained, own, training_request(config, study)),
-        (rules.resources.embedding, embedded(), SMALL_JOB),
-        (rules.resources.drawing, wildcards(rules, questions="test"), SMALL_JOB),
-        (rules.resources.quantisation, arm, quantised_request(config, words)),
+    # Weights, gradients, moments and a teacher; an arm's at their peak.
+    megabytes = 8000 + 30 * parameters(config, full.study) / 1e6
+    peak = 8000 + 1000 * sum(training_memory(config, full.study, full.settings))
+    resources = rules.resources
+    embedded = wildcards(rules, questions="test", embedder="minilm")
+    for functions, wanted, first in (
+        (resources.training, solver, int(megabytes)),
+        (resources.training, arm, int(max(megabytes, peak))),
+        (resources.training, SimpleNamespace(compression="own"), 8000 + 30 * 1500),
+        (resources.embedding, embedded, SMALL_JOB.megabytes),
+        (resources.drawing, wildcards(rules, questions="test"), SMALL_JOB.megabytes),
     ):
-        third = [resources["gpu"](job), resources["mem_mb"](job, 3), resources["runtime"](job, 3)]
-        assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
+        assert [functions["mem_mb"](wanted, attempt) for attempt in (1, 3)] == [first, 3 * first]
+        minutes = functions["runtime"](wanted, 1)
+        assert functions["runtime"](wanted, 3) == 3 * minutes > 0
+    seconds = training_seconds(config, full.study, None, CORE)
+    assert resources.training["runtime"](solver, 1) == math.ceil(10 + 2 * seconds / 60)
+    assert resources.embedding["runtime"](embedded, 1) == SMALL_JOB.minutes
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu"])
@@ -299,56 +289,44 @@ def test_what_only_the_page_shows_makes_nothing_anew(rules):
     assert before.settings() != after.settings()
 
 
-def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
-    after = [job("questions", 7), job("fetch_model", 5)]
-    generate = job("generate", 3, wildcards(rules, **BATCH))
-    name, unit, seconds, waits = rules.resources.planned(generate, after)
-    assert (name, waits) == ("generate", [7, 5])
-    batch = batch_of(config, *BATCH.values())
-    assert seconds == 3 * generation_seconds(batch, card_of("auto"))
-    of_cluster = Rules(Store(config), 3, {}, local=False).resources
-    assert of_cluster.planned(generate, [])[2] == generation_seconds(batch, GPU)
-    other = job("generate", 4, generate.wildcards)
-    assert unit == rules.resources.planned(other, [])[1] != "3"
-    baseline, full, *_ = (
-        job("compress", 9, SimpleNamespace(**arm.wildcards, seed="0"))
-        for arm in arms(config, "words")
-    )
-    words, settings = config.compressions["words"], arms(config, "words")[1].settings
-    expected = training_seconds(config, words, settings, CORE)
-    assert of_cluster.planned(full, [])[2] == expected  # it is too small for a GPU
-    if card_of("auto") == this_cpu():  # a training has one thread
-        assert rules.resources.planned(full, [])[2] == expected > 0
-        assert rules.resources.planned(baseline, [])[2] < expected
-
-
-def test_the_time_left_counts_the_tests_of_compressed_models(config):
-    rules = Rules(Store(config), 3, {})
-    study = config.compressions["own"]
-    baseline = SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0")
-    for rule, wanted, seconds in (
-        ("quantise", baseline, arm_test_seconds(config, study, CORE)),
-        ("measure_compression", SimpleNamespace(compression="own"),
-         3 * measuring_seconds(config, study, card_of("auto"))),
-    ):  # fmt: skip
-        assert rules.resources.planned(job(rule, 9, wanted), [])[2] == seconds > 0
-    assert rules.resources.planned(job("compress", 9, baseline), [])[2] > 0
-
-
-def test_the_time_left_counts_a_map_s_jobs(config):
+def test_the_time_left_is_told_from_batches_trainings_tests_and_maps(config):
     mapped = {"model": "big", "questions": "train", "layers": [0, 4]}
-    config = parse(changed(STUDIES, "maps/own", mapped))
-    rules = Rules(Store(config), 3, {})
-    card = card_of("auto")
-    texts = rules._lookup.values["texts"][0]
-    for layer in (0, 4):
-        scored = job("score", 8, SimpleNamespace(texts=texts, layer=f"L0{layer}"))
-        expected = 3 * scoring_seconds(config, "own", layer, card)
-        assert rules.resources.planned(scored, []) == ("score", "8", expected, [])
-        assert expected > 0
-    estimated = job("gradients", 9, SimpleNamespace(texts=texts))
-    seconds = 3 * gradient_seconds(config, "own", card)
-    assert rules.resources.planned(estimated, []) == ("gradients", "9", seconds, [])
+    config = resolve(parse(changed(STUDIES, "maps/own", mapped)))
+    here, elsewhere = (Rules(Store(config), 3, {}, local=local) for local in (True, False))
+    batch = batch_of(config, *BATCH.values())
+    generate, unit = wildcards(here, **BATCH), "/".join(batch.keys)
+    after = [job("questions", 7), job("fetch_model", 5)]
+    planned = here.resources.planned(job("generate", 3, generate), after)
+    assert (*planned[:2], planned[3]) == ("generate", unit, [7, 5])
+    assert here.resources.planned(job("table", 4), []) == ("table", "4", 0.0, [])
+
+    texts = SimpleNamespace(texts=texts_key(config, "own"))
+    layers = [SimpleNamespace(**vars(texts), layer=f"L0{layer}") for layer in (0, 4)]
+    words, own = config.compressions["words"], config.compressions["own"]
+    baseline, full, *_ = (
+        SimpleNamespace(**arm.wildcards, seed="0") for arm in arms(config, "words")
+    )
+    solver = SimpleNamespace(solver=full.subject, data=full.data, seed="0")
+    arm = SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0")
+    everything, study = SimpleNamespace(compression="own"), own.settings["baseline"]
+    for rules, cores, card in ((here, 3, card_of("auto")), (elsewhere, 1, GPU)):
+        training = card if card == GPU else CORE  # a training has one thread, but for a GPU's
+        threads = cores if card == GPU else 1
+        for rule, of, seconds in (
+            ("generate", generate, cores * generation_seconds(batch, card)),
+            ("score", layers[0], cores * scoring_seconds(config, "own", 0, card)),
+            ("score", layers[1], cores * scoring_seconds(config, "own", 4, card)),
+            ("gradients", texts, cores * gradient_seconds(config, "own", card)),
+            # These solvers are too small for a GPU.
+            ("teacher", solver, training_seconds(config, words, None, CORE)),
+            ("compress", full, training_seconds(config, words, words.settings["full"], CORE)),
+            ("compress", arm, threads * training_seconds(config, own, study, training)),
+            ("quantise", arm, arm_test_seconds(config, own, CORE)),
+            ("measure_compression", everything, cores * measuring_seconds(config, own, card)),
+        ):
+            assert rules.resources.planned(job(rule, 9, of), [])[2] == seconds > 0
+        cheaper = rules.resources.planned(job("compress", 9, baseline), [])[2]
+        assert cheaper < rules.resources.planned(job("compress", 9, full), [])[2]
 
 
 def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):

@@ -13,7 +13,7 @@ def describe() -> None:
     from headsweep.files.record import git_commit, versions
     from headsweep.machine.host import host_cores, host_memory
     from headsweep.machine.processors import PATIENCE, has_gpu, output_of, usable_gpu_count
-    from headsweep.workflow.allocations import PROFILE, UNNAMED
+    from headsweep.workflow.resources import PROFILE, UNNAMED
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
     print(*(f"{name} {value}" for name, value in facts.items()), sep="\n")

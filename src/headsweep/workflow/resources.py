@@ -3,20 +3,52 @@
 Snakemake's own objects (wildcards, jobs) are untyped.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from headsweep.config import Study
-from headsweep.machine.processors import CORE, GPU, Card, card_of
-from headsweep.models.footprint import trains_on_gpu
-from headsweep.store.map_scores import find_map
+from headsweep.config import Model, Study
+from headsweep.files import paths
+from headsweep.machine.host import host_memory
+from headsweep.machine.processors import CORE, GPU, Card, card_of, is_on_gpu
+from headsweep.models.footprint import (
+    cpu_megabytes,
+    embedding_model,
+    gpus_of,
+    host_megabytes,
+    parameters,
+    trains_on_gpu,
+)
+from headsweep.store.map_scores import find_map, map_layers, mapped_model
 from headsweep.variants import Variant
-from headsweep.workflow import allocations, cost
+from headsweep.workflow import cost
+from headsweep.workflow.assumptions import LENGTHS
+from headsweep.workflow.memory import scoring_memory, training_memory
 from headsweep.workflow.wildcards import WildcardLookup
+
+PROFILE = paths.SHIPPED / "workflow/profiles/slurm/config.yaml"
+UNNAMED = "CHANGE-ME"
+"""What the profile has for a cluster's partition and account until somebody names them."""
+
+_START_MINUTES = 5  # of an allocation: its start, and loading a model
 
 Functions = dict[str, Callable[..., int]]
 """A rule's resources: functions of a job's wildcards, and of its attempt number."""
+
+
+class Allocation(NamedTuple):
+    """Resources that one job requests from a cluster at its first attempt."""
+
+    gpus: int
+    megabytes: int
+    """Main memory: weights are loaded through it, and a model on a CPU stays in it."""
+    minutes: int
+    """Twice the estimated time, plus the start."""
+
+
+SMALL_JOB = Allocation(gpus=0, megabytes=8000, minutes=60)
+"""What the profile gives a job that requests nothing."""
 
 
 class Resources:
@@ -33,14 +65,13 @@ class Resources:
         self._config = lookup.config
         self._cores = cores
         self._local = local
-        # Of generation, by group of jobs.
-        self._allocations = dict[tuple[str, ...], allocations.Allocation]()
-        self.generation = _scaled(self._generation_request)
-        self.scoring = _scaled(self._scoring_request)
-        self.embedding = _scaled(self._embedding_request)
-        self.drawing = _scaled(self._drawing_request)
-        self.training = _scaled(self._training_request)
-        self.quantisation = _scaled(self._quantised_request) | {"runtime": self._quantised_minutes}
+        self._left = dict[tuple[str, ...], int]()  # jobs of a group
+        self.generation = _scaled(self._generation)
+        self.scoring = _scaled(self._scoring)
+        self.embedding = _scaled(self._embedding)
+        self.drawing = _scaled(self._drawing)
+        self.training = _scaled(self._training)
+        self.quantisation = _scaled(self._quantised) | {"runtime": self._quantised_minutes}
 
     def planned(self, job: Any, after: Iterable[Any]) -> tuple[str, str, float, list[int]]:
         """Return what `snakemake_logger_plugin_headsweep.pace` estimates the time left from.
@@ -96,73 +127,123 @@ class Resources:
         return GPU if uses_gpu and card_of("auto", local=self._local) == GPU else CORE
 
     def drawing_threads(self, wildcards: Any) -> int:
-        """Return the threads of a job that draws a question set; see `embedding_threads`."""
+        """Return the threads of a job that draws a question set, by embeddings or without."""
         name = self._lookup.store.name("questions", wildcards.questions)
-        return self._threads_to_embed(self._config.questions[name].embedder)
+        embedder = self._config.questions[name].embedder
+        return self._threads(embedding_model(self._config, embedder) if embedder else None)
 
     def embedding_threads(self, wildcards: Any) -> int:
-        """Return the threads of a job that embeds a question set.
-
-        Jobs that run at once have no more threads than there are cores, so the memory holds them.
-        """
-        return self._threads_to_embed(self._lookup.store.name("embedder", wildcards.embedder))
-
-    def _threads_to_embed(self, embedder: str | None) -> int:
-        if embedder is None or not self._local:
-            return 1
-        return allocations.embedding_threads(self._config, embedder, self._cores)
+        """Return the threads of a job that embeds a question set."""
+        embedder = self._lookup.store.name("embedder", wildcards.embedder)
+        return self._threads(embedding_model(self._config, embedder))
 
     def scoring_threads(self, wildcards: Any) -> int:
-        """Return the threads of a job that scores texts of a map; see `embedding_threads`."""
+        """Return the threads of a job that scores texts of a map."""
         name, _ = find_map(self._config, wildcards.texts)
-        return allocations.scoring_threads(self._config, name, self._cores) if self._local else 1
+        return self._threads(mapped_model(self._config, name))
 
-    def _generation_request(self, wildcards: Any) -> allocations.Allocation:
+    def _threads(self, model: Model | None) -> int:
+        """Return the threads of a job here that loads a model: its share of the cores.
+
+        As many jobs run at once as this machine's memory holds their models, for together they have
+        no more threads than there are cores. One on a GPU, on a cluster, and for an embedder of the
+        hub, which is taken to be small: it is no model.
+        """
+        if model is None or not self._local or is_on_gpu(model.device):
+            return 1
+        fitting = host_memory() // max(1, 10**6 * cpu_megabytes(model))
+        return self._cores // min(self._cores, max(1, fitting))
+
+    def _generation(self, wildcards: Any) -> Allocation:
         """Return what a job asks for; the jobs of its group that are left share a start.
 
         Their files are looked at once for a group, not for each job and resource.
         """
         batch = self._lookup.batch(wildcards)
+        model = self._config.models[batch.model]
+        seconds = cost.generation_seconds(batch, card_of(model.device, local=False))
+        seconds /= len(batch.variants)
         if not hasattr(wildcards, "variant"):
-            return allocations.generation_request(batch)
+            return _of_model(model, seconds)
         group = batch.groups[Variant.parse(wildcards.variant)]
         named = (*batch.keys, group)
-        if named not in self._allocations:
-            left = 0
-            for variant, file in zip(batch.variants, batch.answers, strict=True):
-                if batch.groups[variant] == group and not Path(file).exists():
-                    left += 1
-            self._allocations[named] = allocations.generation_request(batch, max(1, left))
-        return self._allocations[named]
+        if named not in self._left:
+            self._left[named] = sum(
+                batch.groups[variant] == group and not Path(file).exists()
+                for variant, file in zip(batch.variants, batch.answers, strict=True)
+            )
+        return _of_model(model, seconds, together=max(1, self._left[named]))
 
-    def _scoring_request(self, wildcards: Any) -> allocations.Allocation:
-        name, _ = find_map(self._config, wildcards.texts)
-        return allocations.scoring_request(self._config, name)
+    def _scoring(self, wildcards: Any) -> Allocation:
+        """Return what a job asks for to score a map's texts without the heads of any layer."""
+        config = self._config
+        name, _ = find_map(config, wildcards.texts)
+        model = mapped_model(config, name)
+        card = card_of(model.device, local=False)
+        layers = map_layers(config, name)
+        seconds = max(cost.scoring_seconds(config, name, layer, card) for layer in layers)
+        return _of_model(model, seconds)
 
-    def _embedding_request(self, wildcards: Any) -> allocations.Allocation:
+    def _drawing(self, wildcards: Any) -> Allocation:
+        """Return what a job asks for to draw a question set: from clusters of the whole split."""
+        questions = self._lookup.store.name("questions", wildcards.questions)
+        section = self._config.questions[questions]
+        if section.embedder is None:
+            return SMALL_JOB
+        return self._to_embed(section.embedder, questions, cost.split_count(section))
+
+    def _embedding(self, wildcards: Any) -> Allocation:
         store = self._lookup.store
-        embedder = store.name("embedder", wildcards.embedder)
         questions = store.name("questions", wildcards.questions)
-        return allocations.embedding_request(self._config, embedder, questions)
+        count = cost.question_count(self._config.questions[questions])
+        return self._to_embed(store.name("embedder", wildcards.embedder), questions, count)
 
-    def _drawing_request(self, wildcards: Any) -> allocations.Allocation:
-        name = self._lookup.store.name("questions", wildcards.questions)
-        return allocations.drawing_request(self._config, name)
+    def _to_embed(self, embedder: str, questions: str, texts: int) -> Allocation:
+        """Return what a job asks for to embed so many texts; little for an embedder of the hub."""
+        model = embedding_model(self._config, embedder)
+        if model is None:
+            return SMALL_JOB
+        tokens, _ = LENGTHS[self._config.questions[questions].benchmark]
+        seconds = texts * tokens * cost.token_seconds(model, card_of(model.device, local=False))
+        asked = _of_model(model, seconds)
+        return asked._replace(minutes=max(SMALL_JOB.minutes, asked.minutes))
 
-    def _training_request(self, wildcards: Any) -> allocations.Allocation:
+    def _training(self, wildcards: Any) -> Allocation:
+        """Return what a job of a compression asks for: of an arm, a solver, or after the arms."""
+        config = self._config
         study, settings = self._lookup.trained(wildcards)
-        return allocations.training_request(self._config, study, settings)
+        on_gpu = trains_on_gpu(config, study)
+        seconds = cost.training_seconds(config, study, settings, GPU if on_gpu else CORE)
+        megabytes = self._megabytes(study)
+        if not on_gpu and settings is not None:
+            megabytes += 1000 * scoring_memory(config, study, settings)
+            megabytes = max(megabytes, 8000 + 1000 * sum(training_memory(config, study, settings)))
+        return Allocation(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
 
-    def _quantised_request(self, wildcards: Any) -> allocations.Allocation:
+    def _quantised(self, wildcards: Any, threads: int = 1) -> Allocation:
+        """Return what a job asks for to test an arm with 8-bit weights, on a CPU."""
         study, _ = self._lookup.trained(wildcards)
-        return allocations.quantised_request(self._config, study)
+        seconds = cost.arm_test_seconds(self._config, study, CORE) / threads
+        return Allocation(0, int(self._megabytes(study)), math.ceil(10 + 2 * seconds / 60))
 
     def _quantised_minutes(self, wildcards: Any, attempt: int, threads: int = 1) -> int:
-        study, _ = self._lookup.trained(wildcards)
-        return attempt * allocations.quantised_request(self._config, study, threads).minutes
+        return attempt * self._quantised(wildcards, threads).minutes
+
+    def _megabytes(self, study: Study) -> float:
+        """Return the MB of weights, gradients, moments, a teacher; and of a text's activations."""
+        return 8000 + 30 * parameters(self._config, study) / 1e6
 
 
-def _scaled(request: Callable[[Any], allocations.Allocation]) -> Functions:
+def _of_model(model: Model, seconds: float, together: int = 1) -> Allocation:
+    """Return what a job asks for that loads a model, and computes for so long.
+
+    So many jobs share an allocation, which loads the model once.
+    """
+    minutes = math.ceil(_START_MINUTES / together + 2 * seconds / 60)
+    return Allocation(gpus_of(model), host_megabytes(model), minutes)
+
+
+def _scaled(request: Callable[[Any], Allocation]) -> Functions:
     """Return a rule's resources, given what its job asks for: more at each attempt."""
     return {
         "gpu": lambda wildcards: request(wildcards).gpus,

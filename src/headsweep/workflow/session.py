@@ -36,9 +36,9 @@ from headsweep.store.batches import seeded_arms
 from headsweep.store.layout import Store, is_archived, mark_version, write_config
 from headsweep.store.revisions import resolve
 from headsweep.variants import Variant
-from headsweep.workflow.allocations import PROFILE, UNNAMED
 from headsweep.workflow.cost import question_count
 from headsweep.workflow.preflight import check_devices, preflight
+from headsweep.workflow.resources import PROFILE, UNNAMED
 from headsweep.workflow.rules import Rules
 
 _WORTH_A_SERVER = 4
