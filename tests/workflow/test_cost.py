@@ -136,8 +136,8 @@ def test_an_arm_s_time_counts_its_test_and_its_scoring():
     )
     assert baseline == test > 0
     assert pruned == full
-    calm = study.method.model_copy(update={"importance": Importance(criterion="random")})
-    scored = full - cost.training_seconds(planned, study, calm, card)
+    unscored = study.method.model_copy(update={"ratio": 0.0})
+    scored = full - cost.training_seconds(planned, study, unscored, card)
     # Four rounds; a pass takes two operations a weight and token.
     # A text has 120 tokens of a prompt and 550 of an answer, cut at the decoding's 64.
     tokens = 50 * (120 + 64)
@@ -157,16 +157,8 @@ def test_an_arm_s_time_counts_its_test_and_its_scoring():
         assert of_threads(SimpleNamespace(**of_arms["full"]), 2, threads) == expected
 
 
-@pytest.mark.parametrize(
-    ("changes", "scorings"),
-    [
-        ({}, 4),
-        ({"schedule": "one_shot"}, 1),
-        ({"schedule": "literal"}, 36),  # a quarter of 12 layers of 12 heads, one at a time
-        ({"schedule": "literal", "scratch": True}, 0),  # the heads are another arm's
-    ],
-)
-def test_heads_are_scored_before_each_removal(changes, scorings):
+@pytest.mark.parametrize(("changes", "scorings"), [({}, 4), ({"scratch": True}, 0)])
+def test_heads_are_scored_in_each_round(changes, scorings):
     planned = parse(changed(STUDIES, "compressions/fetched/arms", ["full"]))
     study, card = planned.compressions["fetched"], processors.GPU
     some, more = (
@@ -178,22 +170,6 @@ def test_heads_are_scored_before_each_removal(changes, scorings):
     difference = cost.training_seconds(planned, study, more, card)
     difference -= cost.training_seconds(planned, study, some, card)
     assert difference == pytest.approx(scorings * 10 * cost._text_seconds(planned, study, card))
-
-
-def test_units_of_a_model_are_scored_one_by_one_where_the_schedule_is_literal():
-    own = {"model": "big", "train": "train", "test": "test", "method": {"schedule": "literal"}}
-    planned = config(compressions={"own": own}, models={"big": {"layers": 28, "kv_heads": 2}})
-    study = planned.compressions["own"]
-    assert planned.models["big"].heads == 12
-    assert cost._scorings(planned, study, study.method) == 84 // 6  # a group of six at a time
-
-
-def test_heads_of_a_pretrained_encoder_are_counted_as_they_are():
-    values = changed(STUDIES, "compressions/fetched/arms", ["full"])
-    method = {"importance": {"criterion": "causal"}}
-    planned = parse(changed(values, "compressions/fetched/method", method))
-    study = planned.compressions["fetched"]
-    assert cost._scoring_passes(planned, study, study.method) == 12 * 12 * (90 // 10)
 
 
 def test_a_model_trains_on_prompts_with_answers_and_a_solver_on_word_problems():

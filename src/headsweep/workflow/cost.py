@@ -10,8 +10,9 @@ Maps: a text is a pass of the base model, and one of each row from its layer on.
 
 Training: a step takes about six operations per weight and token, and two more for the teacher.
 Testing on the development part after each epoch takes half as long again. Scoring takes a pass over
-the calibration texts before each removal; the test at the end is a model's answers, or a solver's
-judgements at each depth. The memory of scoring and training is in `headsweep.workflow.memory`.
+the calibration texts in each round, whatever the criterion and the schedule; the test at the end is
+a model's answers, or a solver's judgements at each depth. The memory of scoring and training is in
+`headsweep.workflow.memory`.
 """
 
 import math
@@ -21,7 +22,7 @@ from functools import cache
 from typing import NamedTuple
 
 from headsweep.config import Config, Decoding, Model, Questions, Study
-from headsweep.config.compression import Compression, heads_at, unit_size
+from headsweep.config.compression import Compression
 from headsweep.config.solvers import Training
 from headsweep.errors import HeadsweepError
 from headsweep.machine.processors import Card
@@ -29,7 +30,7 @@ from headsweep.models.footprint import parameters
 from headsweep.store.batches import Batch
 from headsweep.store.map_scores import map_layers, mapped_model, scored_variants
 from headsweep.workflow.assumptions import LENGTHS
-from headsweep.workflow.memory import recipe_of, shape_of
+from headsweep.workflow.memory import recipe_of
 
 SPLIT_SIZES = {
     ("math500", "test"): 500,
@@ -223,8 +224,9 @@ def training_seconds(
     seconds = arm_test_seconds(config, study, card)
     if settings.rounds:
         seconds += _fit_seconds(config, study, recipe_of(config, study, settings), card)
-    if settings.ratio:
-        passes = _scorings(config, study, settings) * _scoring_passes(config, study, settings)
+    if settings.ratio and not settings.scratch:  # whose heads are another arm's
+        texts, _ = _training_part(config, study)
+        passes = settings.rounds * min(texts, settings.importance.calibration or texts)
         seconds += passes * _text_seconds(config, study, card)
     return seconds
 
@@ -261,40 +263,6 @@ def arm_test_seconds(config: Config, study: Study, card: Card) -> float:
     if partition.protocol == "random":
         share = partition.ratios[-1] / sum(partition.ratios)
     return _SOLVING * share * texts * _text_seconds(config, study, card)
-
-
-def _scorings(config: Config, study: Study, settings: Compression) -> int:
-    """Return how often an arm's heads are scored: before each removal."""
-    if settings.scratch:
-        return 0  # its heads are another arm's
-    match settings.schedule:
-        case "one_shot":
-            return 1
-        case "rounds":
-            return settings.rounds
-        case "literal":  # one unit at a time
-            shape = shape_of(config, study)
-            kv_heads = shape.heads
-            if study.model is not None:
-                kv_heads = config.models[study.model].kv_heads
-            unit = unit_size(shape.heads, kv_heads, settings.importance.unit)
-            return heads_at(settings.ratio, shape.layers * shape.heads) // unit
-
-
-def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:
-    """Return how many texts a model reads to score its heads before one removal."""
-    texts, _ = _training_part(config, study)
-    importance = settings.importance
-    match importance.criterion:
-        case "random":
-            return 0
-        case "causal" if study.solver is None:
-            return 0  # the scores are a sweep's accuracies
-        case "causal":  # the development part without each head
-            shape = shape_of(config, study)
-            return shape.layers * shape.heads * (texts // 10)
-        case _:
-            return min(texts, importance.calibration or texts)
 
 
 def token_seconds(model: Model, card: Card) -> float:
