@@ -74,7 +74,7 @@ def test_a_job_calls_one_function_with_all_it_is_given(job):
     module, name = ast.unparse(call.func).split(".")
     first = "batch" if job.of_batch else "store"
     assert [ast.unparse(argument) for argument in call.args] == [first, *job.arguments]
-    (imported,) = function.body[1].body
+    imported = function.body[1]
     assert imported.names[0].asname in (module, None)
     path = f"{imported.module}.{imported.names[0].name}"
     target = getattr(importlib.import_module(path), name)

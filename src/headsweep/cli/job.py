@@ -1,6 +1,7 @@
 """The command line of the workflow's jobs, `headsweep job NAME`, made of their declarations."""
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ the commands of a run.
 examples:
   headsweep job claims --config results/mine/config.json --published published
 """
+_MANY = 20_000
+"""Objects after which garbage is looked for: with Python's 700 that is a sixth of the imports of
+torch and transformers, which leave none. A job's garbage may hold tensors, so it is looked for."""
 _CONFIG = "config file of the run: results/<run>/config.json (default: $HEADSWEEP_CONFIG)"
 _WILDCARD = "as in the paths of the rule: a key, a name, a variant, a number"
 _OTHERS = {
@@ -82,6 +86,7 @@ def _add_options(command: argparse.ArgumentParser, job: Job) -> None:
 def _run(job: Job, config: Path, **given: Any) -> None:
     """Call a job's function with the batch, or the config names, of the keys that are given."""
     libraries.prepare_job(online=job.online)
+    gc.set_threshold(_MANY)
     if "cores" in given:
         given["cores"] = _usable_cores(given["cores"])
     if job.of_batch:

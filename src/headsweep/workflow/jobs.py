@@ -5,9 +5,7 @@ after `store`, or the keys of `batch` and those after it; its help is the docstr
 imported when a job runs: start-up is most of a small job.
 """
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,294 +72,280 @@ def declare(
     return add
 
 
-@contextmanager
-def quick_imports() -> Iterator[None]:
-    """Import without garbage collection.
-
-    It takes a fifth of the import time of torch and transformers and finds nothing. It is on again
-    while the job runs, because garbage may hold tensors.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def _collect(config: Path, batch: BatchKeys, variant: str, cores: int) -> bool:
     """Return whether an engine had the answers of a variant."""
-    with quick_imports():
-        from headsweep.answers import client
+    from headsweep.answers import client
+
     return client.collect(config, batch, variant, cores)
 
 
 @declare(online=True)
 def model(store: "Store", model: str) -> None:
     """Fetch a model."""
-    with quick_imports():
-        from headsweep.answers import prepare
+    from headsweep.answers import prepare
+
     prepare.prepare_model(store, model)
 
 
 @declare(online=True)
 def source(store: "Store", source: str) -> None:
     """Read one split, whole."""
-    with quick_imports():
-        from headsweep.answers import prepare
+    from headsweep.answers import prepare
+
     prepare.store_split(store, source)
 
 
 @declare()
 def questions(store: "Store", questions: str) -> None:
     """Draw a question set."""
-    with quick_imports():
-        from headsweep.answers import prepare
+    from headsweep.answers import prepare
+
     prepare.draw_questions(store, questions)
 
 
 @declare(online=True)
 def embedder(store: "Store", embedder: str) -> None:
     """Fetch an embedder."""
-    with quick_imports():
-        from headsweep.answers import prepare
+    from headsweep.answers import prepare
+
     prepare.prepare_embedder(store, embedder)
 
 
 @declare()
 def embed(store: "Store", embedder: str, questions: str) -> None:
     """Embed the questions of a set."""
-    with quick_imports():
-        from headsweep.answers import prepare
+    from headsweep.answers import prepare
+
     prepare.embed_questions(store, embedder, questions)
 
 
 @declare(before_config=_collect)
 def generate(batch: "Batch", variant: "Variant", cores: int) -> None:
     """Answer with one model variant."""
-    with quick_imports():
-        from headsweep.answers import client
+    from headsweep.answers import client
+
     client.run(batch, variant, cores)
 
 
 @declare()
 def activations(batch: "Batch") -> None:
     """Measure heads on own answers."""
-    with quick_imports():
-        from headsweep.answers import activations as measuring
+    from headsweep.answers import activations as measuring
+
     measuring.run(batch)
 
 
 @declare()
 def look(batch: "Batch", heads: str) -> None:
     """Look inside heads where answers first differ."""
-    with quick_imports():
-        from headsweep.answers import inside_heads
+    from headsweep.answers import inside_heads
+
     inside_heads.run(batch, heads)
 
 
 @declare()
 def grade(batch: "Batch") -> None:
     """Judge answers; gather Z."""
-    with quick_imports():
-        from headsweep.grading import matrix
+    from headsweep.grading import matrix
+
     matrix.grade(batch)
 
 
 @declare()
 def regrade(batch: "Batch", grading: "Preset") -> None:
     """Judge answers by other rules."""
-    with quick_imports():
-        from headsweep.grading import matrix
+    from headsweep.grading import matrix
+
     matrix.grade(batch, grading)
 
 
 @declare()
 def compare_prompts(store: "Store", comparison: str) -> None:
     """Compare prompts and rules."""
-    with quick_imports():
-        from headsweep.grading import matrix
+    from headsweep.grading import matrix
+
     matrix.compare_prompts(store, comparison)
 
 
 @declare()
 def texts(store: "Store", texts: str) -> None:
     """Choose the known texts that a map scores."""
-    with quick_imports():
-        from headsweep.experiments.maps import known_texts
+    from headsweep.experiments.maps import known_texts
+
     known_texts.write_texts(store, texts)
 
 
 @declare()
 def score(store: "Store", texts: str, layer: str) -> None:
     """Score known texts without each head of a layer."""
-    with quick_imports():
-        from headsweep.experiments.maps import job
+    from headsweep.experiments.maps import job
+
     job.score_layer(store, texts, layer)
 
 
 @declare()
 def gradients(store: "Store", texts: str) -> None:
     """Estimate what each head's loss does to known texts."""
-    with quick_imports():
-        from headsweep.experiments.maps import job
+    from headsweep.experiments.maps import job
+
     job.estimate_heads(store, texts)
 
 
 @declare()
 def map(store: "Store", map: str) -> None:  # noqa: A001, A002
     """Make the tables of a map of every head."""
-    with quick_imports():
-        from headsweep.experiments.maps import table
+    from headsweep.experiments.maps import table
+
     table.write_tables(store, map)
 
 
 @declare()
 def train_selector(store: "Store", selector: str) -> None:
     """Train a head selector."""
-    with quick_imports():
-        from headsweep.experiments.sprint import job
+    from headsweep.experiments.sprint import job
+
     job.train(store, selector)
 
 
 @declare()
 def rank_heads(store: "Store", selector: str) -> None:
     """Rank the heads for each question."""
-    with quick_imports():
-        from headsweep.experiments.sprint import job
+    from headsweep.experiments.sprint import job
+
     job.rank(store, selector)
 
 
 @declare()
 def evaluate(store: "Store", selector: str) -> None:
     """Compute Pass@N of a selector and baselines."""
-    with quick_imports():
-        from headsweep.experiments.sprint import job
+    from headsweep.experiments.sprint import job
+
     job.evaluate(store, selector)
 
 
 @declare()
 def compare_families(store: "Store", frontier: str) -> None:
     """Compare families of variants at equal tokens."""
-    with quick_imports():
-        from headsweep.experiments.sprint import frontier_job
+    from headsweep.experiments.sprint import frontier_job
+
     frontier_job.compare(store, frontier)
 
 
 @declare(online=True)
 def problems(store: "Store", data: str) -> None:
     """Read a dataset and divide it."""
-    with quick_imports():
-        from headsweep.experiments.athena import problems as datasets
+    from headsweep.experiments.athena import problems as datasets
+
     datasets.read_data(store, data)
 
 
 @declare(online=True)
 def encoder(store: "Store", encoder: str) -> None:
     """Fetch a pretrained encoder."""
-    with quick_imports():
-        from headsweep.experiments.compression import arm_jobs
+    from headsweep.experiments.compression import arm_jobs
+
     arm_jobs.prepare_encoder(store, encoder)
 
 
 @declare()
 def teacher(store: "Store", solver: str, data: str, seed: int) -> None:
     """Train a solver with all its heads."""
-    with quick_imports():
-        from headsweep.experiments.compression import arm_jobs
+    from headsweep.experiments.compression import arm_jobs
+
     arm_jobs.train_teacher(store, solver, data, seed)
 
 
 @declare()
 def compress(store: "Store", subject: str, data: str, arm: str, seed: int) -> None:
     """Compress a solver or a model."""
-    with quick_imports():
-        from headsweep.experiments.compression import arm_jobs
+    from headsweep.experiments.compression import arm_jobs
+
     arm_jobs.compress_arm(store, subject, data, arm, seed)
 
 
 @declare()
 def quantise(store: "Store", subject: str, data: str, arm: str, seed: int) -> None:
     """Test an arm with 8-bit weights."""
-    with quick_imports():
-        from headsweep.experiments.compression import arm_jobs
+    from headsweep.experiments.compression import arm_jobs
+
     arm_jobs.quantise(store, subject, data, arm, seed)
 
 
 @declare()
 def gather_compression(store: "Store", compression: str) -> None:
     """Gather the arms' results."""
-    with quick_imports():
-        from headsweep.results import jobs
+    from headsweep.results import jobs
+
     jobs.gather(store, compression)
 
 
 @declare()
 def measure_compression(store: "Store", compression: str) -> None:
     """Measure sizes and speeds."""
-    with quick_imports():
-        from headsweep.experiments.compression import arm_measurements
+    from headsweep.experiments.compression import arm_measurements
+
     arm_measurements.measure(store, compression)
 
 
 @declare()
 def table(store: "Store", sweep: str, published: Path) -> None:
     """Write the tables of a sweep."""
-    with quick_imports():
-        from headsweep.results import jobs
+    from headsweep.results import jobs
+
     jobs.write_tables(store, sweep, published)
 
 
 @declare()
 def controls(store: "Store", sweep: str) -> None:
     """Compare the gains of a sweep with chance."""
-    with quick_imports():
-        from headsweep.results import jobs
+    from headsweep.results import jobs
+
     jobs.write_controls(store, sweep)
 
 
 @declare()
 def compression_tables(store: "Store", published: Path) -> None:
     """Write compressions' tables."""
-    with quick_imports():
-        from headsweep.results import jobs
+    from headsweep.results import jobs
+
     jobs.write_compression_tables(store, published)
 
 
 @declare()
 def audit(store: "Store", published: Path) -> None:
     """Audit the published tables."""
-    with quick_imports():
-        from headsweep.results import jobs
+    from headsweep.results import jobs
+
     jobs.write_audit(store, published)
 
 
 @declare()
 def claims(store: "Store", published: Path) -> None:
     """Judge the papers' claims."""
-    with quick_imports():
-        from headsweep.results import jobs
+    from headsweep.results import jobs
+
     jobs.write_claims(store, published)
 
 
 @declare()
 def draw(store: "Store", subject: str, of: str) -> None:
     """Draw all figures of one sweep, selector, map or other."""
-    with quick_imports():
-        from headsweep.page.figures import draw as drawing
+    from headsweep.page.figures import draw as drawing
+
     drawing.draw(store, subject, of)
 
 
 @declare()
 def printed(store: "Store", published: Path) -> None:
     """Make the papers' exhibits in the papers' form."""
-    with quick_imports():
-        from headsweep.page.printed import job
+    from headsweep.page.printed import job
+
     job.write_printed(store, published)
 
 
 @declare()
 def report(store: "Store") -> None:
     """Write the report of a run."""
-    with quick_imports():
-        from headsweep.page import report
+    from headsweep.page import report
+
     report.write_report(store)
