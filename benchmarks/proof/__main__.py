@@ -17,10 +17,10 @@ from benchmarks.proof.planting import CONFIG, RUN, opened, plant
 from headsweep.arguments import count, seed
 from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
-from headsweep.files import paths
 from headsweep.files.record import read_text
 from headsweep.machine.host import host_cores
 from headsweep.store.revisions import resolve
+from headsweep.workflow.start import command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,12 +73,8 @@ def run(folder: Path, cores: int) -> None:
     Raises:
         ConfigError: the run fails.
     """
-    home = paths.SHIPPED
-    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(home / "Snakefile")]
-    command += ["--workflow-profile", str(home / "workflow/profiles/default")]
-    command += ["--cores", str(cores), "--directory", str(folder)]
-    command += ["--configfile", str(folder / CONFIG)]
-    if subprocess.run(command, check=False).returncode:
+    options = ["--cores", str(cores), "--directory", str(folder)]
+    if subprocess.run(command(folder / CONFIG, options), check=False).returncode:
         raise ConfigError(f"the planted run in {folder} has failed; what went wrong stands above")
 
 

@@ -8,10 +8,10 @@ only, and right answers are compared question by question, with paired intervals
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -286,14 +286,21 @@ def summary(tables: Tables, left_out: list[str]) -> str:
         if "q" in table:
             told = f", {(table['q'] < SIGNIFICANCE).sum()} at q < {SIGNIFICANCE}"
         lines += ["", f"{name}: {len(differing)} of {len(table)} rows differ{told}"]
-        if len(differing):
-            forms = {} if name == "settings" else {c: _FORMS[c] for c in table if c in _FORMS}
-            lines.append(differing.head(_SHOWN).to_string(index=False, formatters=forms))
-        if len(differing) > _SHOWN:
-            lines.append(f"... and {len(differing) - _SHOWN} more; --out FOLDER writes all rows")
+        lines += shown(differing, {} if name == "settings" else _FORMS, _SHOWN)
     lines += ["", *(f"left out: {plain(text)}" for text in left_out)] if left_out else []
     notes = "Second − first, in percent and points, 95%; Pass@N as if independent."
     return "\n".join([*lines, notes])
+
+
+def shown(table: pd.DataFrame, forms: Mapping[str, Callable[..., Any]], limit: int) -> list[str]:
+    """Return a table for a terminal: its first rows, and how many more there are."""
+    if table.empty:
+        return []
+    known = {column: form for column, form in forms.items() if column in table}
+    lines = [table.head(limit).to_string(index=False, formatters=known)]
+    if len(table) > limit:
+        lines.append(f"... and {len(table) - limit} more; --out FOLDER writes all rows")
+    return lines
 
 
 def write(tables: Tables, folder: Path) -> None:

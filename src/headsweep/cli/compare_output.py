@@ -5,10 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from headsweep.arguments import refuse_ignored
-from headsweep.cli.compare import write
+from headsweep.cli.compare import shown, write
 from headsweep.cli.compare_answers import (
     ReadingRules,
     Tables,
@@ -83,13 +81,10 @@ def summary(tables: Tables) -> str:
         if name == "best":
             lines.append(str(told_of_best(Source("best.csv", table))))
             continue
-        kept = table if len(table) <= _SHOWN else _strongest(table)
-        forms = {column: form for column, form in _FORMS.items() if column in table}
-        if name == "systems":
-            forms |= dict.fromkeys(("low", "high"), FORMS["part"])
-        lines.append(kept.to_string(index=False, formatters=forms))
-        if len(kept) < len(table):
-            lines.append(f"{len(kept)} of {len(table)} rows; --out writes all")
+        if "holm" in table and len(table) > _SHOWN:
+            table = table.sort_values("p", kind="stable")
+        of_systems = dict.fromkeys(("low", "high"), FORMS["part"]) if name == "systems" else {}
+        lines += shown(table, _FORMS | of_systems, _SHOWN)
     told = told_of_pairs(Source("pairs.csv", tables["pairs"]))
     return "\n".join([*lines, "", str(told), _NOTES])
 
@@ -101,9 +96,9 @@ def told_of_pairs(pairs: Source) -> Sentence:
     """
     if len(pairs) > 1:
         differing = pairs.query(f"holm < {SIGNIFICANCE} and (low > 0 or high < 0)")
-        shown = differing.number("holm", "count", "count")
+        count = differing.number("holm", "count", "count")
         said = "{shown} of {count} differences are more than chance, corrected for all of them."
-        return Sentence(said, shown=shown, count=pairs.number("holm", "count", "count"))
+        return Sentence(said, shown=count, count=pairs.number("holm", "count", "count"))
     mark = pairs.direction("low", "high", "holm")
     said = {
         Mark.BETTER: "{second} is better than {first}: {difference} points.",
@@ -135,9 +130,3 @@ def told_of_best(best: Source) -> Sentence:
         p=Cell("p", "p"),
         held_out=Cell("held_out", "points", "low", "high"),
     )
-
-
-def _strongest(table: pd.DataFrame) -> pd.DataFrame:
-    if "holm" in table:
-        table = table.sort_values("p", kind="stable")
-    return table.head(_SHOWN)
