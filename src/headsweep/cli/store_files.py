@@ -4,7 +4,6 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +15,8 @@ from headsweep.files.tables import (
     ACTIVATIONS,
     ANSWERS,
     EMBEDDINGS,
-    GRADIENTS,
-    LOOKS,
     PROBLEMS,
     QUESTIONS,
-    SCORES,
     SOURCE,
     TEXTS,
     FileKind,
@@ -34,31 +30,29 @@ from headsweep.store.map_scores import layer_name, map_layers, score_files, text
 STORE = Path(paths.STORE)
 TRASH = STORE / ".trash"
 
-_KINDS: dict[str, list[str]] = {
-    "model": [str(Path(paths.MODEL).parent)],
-    "source": [SOURCE.path],
-    "questions": [QUESTIONS.path],
-    "embedder": [paths.EMBEDDER],
-    "embeddings": [EMBEDDINGS.path],
-    "activations": [ACTIVATIONS.path],
-    "looks": [LOOKS.path],
-    "texts": [TEXTS.path],
-    "scores": [SCORES.path, GRADIENTS.path],
-    "dataset": [PROBLEMS.path],
-    "encoder": [paths.ENCODER],
-    "solver": [str(Path(paths.TEACHER).parent)],
-    "arm": [str(Path(paths.HISTORY).parent)],
-    "solver, unfinished": [paths.TEACHER_JOURNAL],
-    "arm, unfinished": [paths.COMPRESSION_JOURNAL],
-    "answers, unfinished": [paths.JOURNAL, paths.FINISHED],
-    "scores, unfinished": [paths.SCORES_JOURNAL],
-    "answers": [ANSWERS.path],
+_KINDS = {
+    "model": ("models/", 1),
+    "source": ("sources/", 1),
+    "questions": ("questions/", 1),
+    "embedder": ("embedders/", 1),
+    "embeddings": ("embeddings/", 2),
+    "activations": ("activations/", 3),
+    "looks": ("looks/", 4),
+    "texts": ("texts/", 1),
+    "scores": ("scores/", 1),
+    "dataset": ("problems/", 1),
+    "encoder": ("encoders/", 1),
+    "solver": ("solvers/", 2),
+    "arm": ("compressed/", 3),
+    "solver, unfinished": (".journal/solvers/", 2),
+    "arm, unfinished": (".journal/compressed/", 3),
+    "answers, unfinished": (".journal/", 3),
+    "scores, unfinished": (".journal/scores/", 1),
+    "answers": ("", 3),
 }
-"""The templates of each kind of file or folder of the store."""
+"""The folder of each kind of file, and how many keys follow; then a variant, seed or layer may."""
 
 _KEY = "[^/]+-[0-9a-f]{8}"
-_FORMS = {"seed": r"\d+", "layer": r"L\d+", "variant": "[^/.]+"}
-"""How the value of a wildcard looks; that of any other is a key."""
 
 _OF_STORE = {Path(paths.STORE_VERSION), Path(paths.STORE_USERS), Path(paths.STORE_LOCKS), TRASH}
 """Entries of the store that hold no results."""
@@ -73,7 +67,7 @@ class _Unit(NamedTuple):
     key: str
     """The keys in its path; of ``temporary`` and ``other`` files the path."""
     variant: str
-    """The variant that answered; empty where there is none."""
+    """Variant, seed or layer; empty where there is none."""
 
 
 class Held(NamedTuple):
@@ -182,38 +176,12 @@ def _unit(file: Path) -> _Unit:
     place = file.relative_to(STORE)
     if any(map(is_temporary, place.parts)):
         return _Unit("temporary", place.as_posix(), "")
-    for kind, beginning in _beginnings():
-        if match := beginning.match(file.as_posix()):
-            values = match.groupdict()
-            variant = values.pop("variant", "")
-            values.pop("layer", "")  # the layers of a map belong together
-            return _Unit(kind, "/".join(values.values()), variant)
+    for kind, (folder, keys) in _KINDS.items():
+        form = rf"{re.escape(folder)}({'/'.join([_KEY] * keys)})(?:/([^/.]*)|\.|$)"
+        if match := re.match(form, place.as_posix()):
+            variant = "" if kind == "model" else match[2] or ""  # a model is a folder of files
+            return _Unit(kind, match[1], variant)
     return _Unit("other", place.as_posix(), "")
-
-
-@cache
-def _beginnings() -> list[tuple[str, re.Pattern[str]]]:
-    """Return what the paths of each kind begin with; some kinds have several."""
-    beginnings = []
-    for kind, templates in _KINDS.items():
-        beginnings += [(kind, _beginning(template)) for template in templates]
-    return beginnings
-
-
-def _beginning(template: str) -> re.Pattern[str]:
-    """Return what the path of a file, its record, or a file in a folder begins with."""
-    form = ""
-    for part in re.split(r"({\w+})", template):
-        if part.startswith("{"):
-            name = part.strip("{}")
-            form += f"(?P<{name}>{_FORMS.get(name, _KEY)})"
-        else:
-            form += re.escape(part)
-    if template.endswith(".jsonl"):  # each process that writes has its own name before the suffix
-        form = form.replace(re.escape(".jsonl"), r"\.[^/]*jsonl")
-    if not Path(template).suffix:
-        form += "(?:/|$)"
-    return re.compile(form)
 
 
 def files_below(folder: Path) -> Iterator[Path]:
