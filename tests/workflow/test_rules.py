@@ -8,13 +8,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 import yaml
 from snakemake.utils import format as snakemake_format
@@ -23,13 +21,11 @@ from snakemake_executor_plugin_slurm.utils import set_gres_string
 import warm
 from batch_of import batch_of
 from example_config import STUDIES, VALUES, changed
-from headsweep.answers import prepare
-from headsweep.answers.work import Work
 from headsweep.config import load, parse
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.files.safe_files import write_table
-from headsweep.files.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
+from headsweep.files.tables import ANSWERS, PROBLEMS, QUESTIONS
 from headsweep.machine.processors import CORE, GPU, card_of
 from headsweep.models.footprint import host_megabytes, parameters
 from headsweep.results.exhibits import find_exhibit
@@ -52,7 +48,7 @@ from headsweep.workflow.memory import training_memory
 from headsweep.workflow.resources import PROFILE, SMALL_JOB, UNNAMED
 from headsweep.workflow.rules import Rules
 from headsweep.workflow.session import bring_to_present, describe_store, shell_prefix
-from mini import MINIATURE, ROOT
+from mini import ROOT
 
 
 @pytest.fixture
@@ -332,7 +328,7 @@ def test_the_time_left_is_told_from_batches_trainings_tests_and_maps(config):
 def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     """Two heads on seven questions, 336 and base on 50 others, 16 samples, two prompts."""
     store, names = rules.store, {"model": "big", "decoding": "greedy"}
-    table = pd.DataFrame({name: ["1"] * 7 for name in ("question_id", "split", "question")})
+    table = pd.DataFrame({name: list("0123456") for name in ("question_id", "split", "question")})
     table = table.assign(subject=None, level=None, answer="1", solution=None, source_row=0)
     write_table(store.path(QUESTIONS, questions="test"), table, QUESTIONS)
     answered = (("test", "L05H03"), ("train", "base"), ("train", "x"))
@@ -341,52 +337,16 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     for file in (*made, store.path(paths.MODEL, model="big")):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    begun = {"question_id": "q", "sample": 0, "token_ids": [5, 6], "margin": 0.5}
+    begun = {"question_id": "6", "sample": 0, "token_ids": [5, 6], "margin": 0.5}
     record = begun | {"text": 'cites "stop_reason": 3', "stop_reason": "eos"}
-    for variant, times in (("L05H03", 3), ("L00H11", 2), ("L01H00", 9)):
+    for variant, answers in (("L05H03", "012"), ("L00H11", "24"), ("L01H00", "012345655")):
         file = store.path(paths.JOURNAL, **names, questions="test", variant=variant)
-        journal.append(file, [{"engine": {"dtype": "float32"}}, *times * [record], begun])
+        records = [{**record, "question_id": question} for question in answers]
+        journal.append(file, [{"engine": {"dtype": "float32"}}, *records, begun])
     total = 7 * (336 + 1) + 7 * 16 + 7 + 50 * (336 + 1)
     found = 7 + 50 + 2 + 7  # one table of each set, two records of one journal, all of another
     parts = f"{found:,} of {total:,} answers ({total - found:,} to generate), 1 of 2 models"
     assert describe_store(rules) == f"In the store: {parts}, 1 of 20 trained arms"
-
-
-@pytest.mark.parametrize("drawn", [True, False])
-def test_answers_to_another_draw_that_will_be_taken_over_are_in_the_store(
-    drawn, tmp_path, monkeypatch
-):
-    """Of 8 questions, 6 by the base model and one head.
-
-    The head's journal holds an answer that was taken over, and one of its own.
-    """
-    monkeypatch.chdir(tmp_path)
-    values = {name: MINIATURE[name] for name in ("run", "models", "decodings", "sweeps")}
-    values["questions"] = {"test": MINIATURE["questions"]["test"]}
-    of_size = partial(changed, values, "questions/test/n")
-    former, config = (resolve(parse(of_size(size))) for size in (6, 8))
-    rules = Rules(Store(config), 2, {})
-    for drawn_from in (former, config):
-        prepare.store_split(Store(drawn_from), "test")
-        prepare.draw_questions(Store(drawn_from), "test")
-    names = {"model": "tiny", "decoding": "greedy", "questions": "test"}
-    answer = {"token_ids": [5], "margin": 0.5, "text": "1", "stop_reason": "eos", "sample": 0}
-    before = Work(batch_of(former, **names))
-    base, head = before.batch.variants[:2]
-    rows = [{"question_id": question, **answer} for question in before.texts]
-    for variant in (base, head):
-        table = pa.Table.from_pylist(rows, schema=ANSWERS.schema)
-        write_table(before.output(variant), table, ANSWERS, {"split": before.split})
-    now = Work(batch_of(config, **names))
-    [new, _] = [question for question in now.texts if question not in before.texts]
-    journal.append(now.journal(head), [rows[0], {"question_id": new, **answer}])
-    if not drawn:
-        rules.store.path(QUESTIONS, questions="test").unlink()
-        rules.store.path(SOURCE, source="test").unlink()
-    total = 8 * sum(len(batch.variants) for batch in rules.batches.values())
-    found = 6 + 7
-    expected = f"In the store: {found} of {total} answers ({total - found} to generate)"
-    assert describe_store(rules) == f"{expected}, 0 of 1 models"
 
 
 def test_a_name_is_no_pattern():

@@ -133,6 +133,16 @@ class Work:
             return []
         return [key for key in self.wanted if key not in answers]
 
+    @property
+    def counted(self) -> tuple[int, int]:
+        """How many answers of the batch's variants are there, and how many are wanted.
+
+        Raises:
+            TableError: the question set is missing or damaged.
+        """
+        total = len(self.wanted) * len(self.batch.variants)
+        return total - sum(len(self.unanswered(variant)) for variant in self.lacking), total
+
     def so_far(self, variant: Variant) -> pa.Table:
         """Return a variant's answers so far, as `tables.ANSWERS`: of its table, else its journal.
 
@@ -163,10 +173,6 @@ class Work:
         reusable = [answers[key] for key in lacking if key in answers]
         if reusable:
             journal.append(self.journal(variant), reusable)
-
-    def journaled(self, variant: Variant) -> set[Key]:
-        """Return what a variant's journal answers."""
-        return set(self._journaled(variant).answers)
 
     def answered_elsewhere(self, variant: Variant) -> set[Key]:
         """Return what tables of other draws from the same split answer."""

@@ -134,9 +134,7 @@ def _tell_answers(planned: "Collection[Batch]") -> None:
 
         works = [Work(batch) for batch in planned]
     for work in works:
-        lacking = sum(len(work.unanswered(variant)) for variant in work.lacking)
-        total = len(work.wanted) * len(work.batch.variants)
-        _LOG.info("%s: %d of %d answers are there", work.told, total - lacking, total)
+        _LOG.info("%s: %d of %d answers are there", work.told, *work.counted)
 
 
 @contextlib.contextmanager

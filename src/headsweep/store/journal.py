@@ -45,15 +45,6 @@ def read(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def count_ended(path: Path) -> int:
-    """Return how many records of a journal are of answers that have ended, without parsing them."""
-    records = 0
-    for file in journal_files(path):
-        with contextlib.suppress(FileNotFoundError):  # it has just become a table
-            records += read_plain(file).count(b'"stop_reason":')
-    return records
-
-
 def sync(path: Path) -> None:
     """Have what this process added to a journal written to the disk itself, if it is there."""
     with contextlib.suppress(FileNotFoundError), open_to_read(written_here(path)) as stream:

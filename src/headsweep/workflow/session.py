@@ -9,8 +9,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable
-from functools import cache, partial
+from collections.abc import Iterable
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from typing import Any
 from snakemake.exceptions import WorkflowError
 
 from headsweep.answers.work import Work
-from headsweep.benchmarks.draws import draw
-from headsweep.benchmarks.sources import read_source
 from headsweep.config import load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
@@ -28,14 +25,10 @@ from headsweep.experiments.athena.problems import check_generated
 from headsweep.files import paths
 from headsweep.files.locks import Locks
 from headsweep.files.record import read_text
-from headsweep.files.safe_files import count_rows, read_table
-from headsweep.files.tables import QUESTIONS, SOURCE
 from headsweep.machine import fork_server
-from headsweep.store import journal
 from headsweep.store.batches import seeded_arms
 from headsweep.store.layout import Store, is_archived, mark_version, write_config
 from headsweep.store.revisions import resolve
-from headsweep.variants import Variant
 from headsweep.workflow.cost import question_count
 from headsweep.workflow.preflight import check_devices, preflight
 from headsweep.workflow.resources import PROFILE, UNNAMED
@@ -234,24 +227,23 @@ def planned_answers(workflow: Any) -> list[Path]:
 def describe_store(rules: Rules) -> str:
     """Say how much of what a config needs is in the store already, in one line.
 
-    Whole answers in journals count, and those to other draws from the same split, which jobs take
-    over. Of answers to the draw itself no table is read: one that is there holds all of them, and
-    how many these are says the question set, or else what `headsweep plan` assumes.
+    Of questions that are not drawn there are as many as `headsweep plan` assumes, and a table of
+    answers, which is not read, answers all.
     """
     total = stored = 0
     config = rules.config
-    path = rules.store.path
     for batch in rules.batches.values():
         work = Work(batch)
         try:
-            questions = count_rows(path(QUESTIONS, questions=batch.questions))
+            there, wanted = work.counted
         except TableError:  # not drawn yet; or damaged, as its first reader says
-            questions = question_count(config.questions[batch.questions])
-        answers = questions * config.decodings[batch.decoding].samples
-        total += answers * len(batch.variants)
-        ids = cache(partial(_question_ids, rules, batch.questions))
-        stored += sum(_stored_answers(work, variant, answers, ids) for variant in batch.variants)
-    models = [path(paths.MODEL, model=name).exists() for name in config.models]
+            samples = config.decodings[batch.decoding].samples
+            answers = samples * question_count(config.questions[batch.questions])
+            wanted = answers * len(batch.variants)
+            there = wanted - answers * len(work.lacking)
+        total += wanted
+        stored += there
+    models = [rules.store.path(paths.MODEL, model=name).exists() for name in config.models]
     every = seeded_arms(config)
     compressed = [Path(arm.file(paths.HISTORY, seed)).exists() for arm, seed in every]
     parts = [
@@ -260,42 +252,6 @@ def describe_store(rules: Rules) -> str:
         f"{sum(compressed)} of {len(compressed)} trained arms" if compressed else "",
     ]
     return f"In the store: {', '.join(filter(None, parts)) or 'nothing is needed'}"
-
-
-def _stored_answers(
-    work: Work, variant: Variant, answers: int, question_ids: Callable[[], set[str]]
-) -> int:
-    """Return how many of a variant's answers are in the store; `answers` is all of them.
-
-    `question_ids` is called only if the variant has answered other draws from the split.
-    """
-    if work.output(variant).exists():
-        return answers
-    if elsewhere := work.answered_elsewhere(variant):
-        ids = question_ids()
-        return sum(question in ids for question, _ in elsewhere | work.journaled(variant))
-    return min(answers, journal.count_ended(work.journal(variant)))
-
-
-def _question_ids(rules: Rules, questions: str) -> set[str]:
-    """Return the ids of a question set, which may still be to be drawn.
-
-    None are known before its split is there, nor if it is drawn by embeddings.
-    """
-    section = rules.config.questions[questions]
-    try:
-        drawn = rules.store.path(QUESTIONS, questions=questions)
-        if drawn.exists():
-            return set(read_table(drawn, QUESTIONS)["question_id"])
-        if section.embedder:
-            return set()
-        if section.generated:
-            split = read_source(section)
-        else:
-            split = rules.store.read(SOURCE, source=questions)
-        return set(draw(split, section, vectors=None)["question_id"])
-    except HeadsweepError:  # of what is damaged or too small tells the job that reads it
-        return set()
 
 
 def tell_findings(rules: Rules, workflow: Any, logger: Logger) -> None:
