@@ -143,20 +143,13 @@ def refuse_while_running(option: str) -> None:
     Raises:
         ConfigError: a run is, or may be, under way.
     """
-    if running := what_runs():
-        raise ConfigError(f"{option}: {running}")
-
-
-def what_runs() -> str | None:
-    """Return what says that a run is under way in this folder, and how to end that, or None."""
     if working := what_works():
-        return working
+        raise ConfigError(f"{option}: {working}")
     if is_locked():
-        return (
-            f"{_LOCKS} says that a run is under way here; wait for it, or, if it was killed, give "
-            f"its snakemake command again with --unlock"
+        raise ConfigError(
+            f"{option}: {_LOCKS} says that a run is under way here; wait for it, or, if it was "
+            f"killed, give its snakemake command again with --unlock"
         )
-    return None
 
 
 def is_locked() -> bool:
