@@ -90,7 +90,7 @@ MISTAKES = {
     "check nine.yaml": NO_CONFIG,
     "check mine.yaml": KEYS,
     "check good.csv": "config file good.csv holds no keys; name another, or begin with one of",
-    "check a.yaml --heer": "'--heer' is no option (did you mean '--here'?)",
+    "check a.yaml --heer": "check: '--heer' is no option",
     "plan": "no config is named; give one",
     "plan nine.yaml": NO_CONFIG,
     "plan mine.yaml": KEYS,

@@ -140,17 +140,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def check(configs: list[Path], *, here: bool = False) -> None:
+def check(configs: list[Path]) -> None:
     """Check a config, its data and its models before a run.
 
     Examples:
         headsweep check config/sprint.yaml
-        headsweep check config/demo.yaml --here
 
     Args:
         configs: for example config/sprint.yaml; several are merged, as by --configfile
-        here: also refuse what this machine lacks, such as a GPU; without it that is only told, as
-            jobs may run on another
     """
     from headsweep.experiments.athena.problems import check_generated
     from headsweep.models.source import BUILTIN
@@ -171,8 +168,6 @@ def check(configs: list[Path], *, here: bool = False) -> None:
             with at(f"models.{name}"):
                 check_reading(folder, resolved.decodings.values())
     missing = list(lacking(store))
-    if here and missing:
-        raise missing[0]
     for entry in unfetched(store):
         print(f"missing: {entry}; run the target `fetch` where there is network")
     for error in missing:
