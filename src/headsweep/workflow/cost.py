@@ -29,8 +29,7 @@ from headsweep.machine.processors import Card
 from headsweep.models.footprint import parameters
 from headsweep.store.batches import Batch
 from headsweep.store.map_scores import map_layers, mapped_model, scored_variants
-from headsweep.workflow.assumptions import LENGTHS
-from headsweep.workflow.memory import recipe_of
+from headsweep.workflow.memory import LENGTHS, recipe_of
 
 SPLIT_SIZES = {
     ("math500", "test"): 500,

@@ -7,7 +7,19 @@ from headsweep.config import Config, Study
 from headsweep.config.compression import SCORED_AT_ONCE, Compression
 from headsweep.config.solvers import Training
 from headsweep.models.footprint import BASE_ENCODER, parameters
-from headsweep.workflow.assumptions import HEAD_DIM, LENGTHS
+
+HEAD_DIM = 128
+"""Assumed width of a model's head."""
+
+LENGTHS = {
+    "math500": (120, 550),
+    "math_train": (120, 550),
+    "gsm8k": (120, 300),
+    "generated_math": (25, 45),
+    "generated_gsm8k": (25, 45),
+    "custom": (120, 200),
+}
+"""Assumed mean lengths of a prompt and an answer; the decoding's limit caps the latter."""
 
 _MAPS = 3  # of one layer's attention: logits, logits with the mask, weights
 _STATES = 6  # of all tokens beside them: the residual stream, queries, keys and values

@@ -23,8 +23,7 @@ from headsweep.models.footprint import (
 from headsweep.store.map_scores import find_map, map_layers, mapped_model
 from headsweep.variants import Variant
 from headsweep.workflow import cost
-from headsweep.workflow.assumptions import LENGTHS
-from headsweep.workflow.memory import scoring_memory, training_memory
+from headsweep.workflow.memory import LENGTHS, scoring_memory, training_memory
 from headsweep.workflow.wildcards import WildcardLookup
 
 PROFILE = paths.SHIPPED / "workflow/profiles/slurm/config.yaml"
