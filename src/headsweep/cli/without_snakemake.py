@@ -134,7 +134,8 @@ def _tell_answers(planned: "Collection[Batch]") -> None:
 
         works = [Work(batch) for batch in planned]
     for work in works:
-        _LOG.info("%s: %d of %d answers are there", work.told, *work.counted)
+        there, total = work.counted
+        _LOG.info("%s: %d of %d answers are there", work.told, there, total)
 
 
 @contextlib.contextmanager
