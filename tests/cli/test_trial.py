@@ -1,20 +1,21 @@
 """A trial of software on this machine: what it checks first, what it times, and how it fails."""
 
+import json
 import os
 import sys
 import time
+from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 import yaml
 
+from headsweep.answers.worker import Worker
 from headsweep.cli import pilot
 from headsweep.cli import pilot_trial as trials
 from headsweep.cli.without_snakemake import prepared
 from headsweep.config import parse
 from headsweep.engine import check
-from headsweep.engine.requests import Answer
 from headsweep.errors import EngineError, ModelError
 from headsweep.files.tables import QUESTIONS
 from headsweep.store.batches import batches
@@ -48,24 +49,19 @@ def little(tmp_path, monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_trial_has_the_answers_of_all_variants_and_checks_itself_in_half_precision(
-    workers, little
-):
+def test_a_trial_has_the_answers_of_all_variants_and_checks_itself_in_half_precision(little):
     config = little(dtype="bfloat16", batch_size=5)
     (batch,) = batches(Store(config)).values()
-    found = trials.measure(Store(config), workers, time.time())
+    found = trials.measure(Store(config), 3, time.time())
     assert found.facts["check"]["audited"] >= 4
-    assert (found.facts["path"], found.facts["batch_size"]) == ("dense", 5)
+    assert (found.facts["path"], found.facts["device"]) == ("dense", "cpu")
     assert list(found.answers) == list(map(str, batch.variants))
     asked = Store(config).read(QUESTIONS, questions="test")["question_id"]
     for rows in found.answers.values():
         assert sorted(row["question_id"] for row in rows) == sorted(asked)
         assert all(0 < len(row["token_ids"]) <= 30 for row in rows)
     assert found.base > 0 and found.head > 0 and found.start > 0
-    assert (
-        "check" not in trials.measure(Store(little(batch_size=3)), 1, time.time()).facts
-    )  # float32
+    assert trials.Trial(**json.loads(json.dumps(found._asdict()))).facts == found.facts
 
 
 def test_answers_of_the_base_and_of_heads_are_timed_apart_without_start_or_check(
@@ -73,23 +69,28 @@ def test_answers_of_the_base_and_of_heads_are_timed_apart_without_start_or_check
 ):
     """A base answer takes 3 s, one of a head 0.5 s if its draft is there; the first is slow."""
     clock = [0.0]
-    warming = [7.0]
+    asked = []
 
-    class Timed:
-        facts = MappingProxyType({"path": "flash", "batch_size": 16, "check": "own"})
+    def answer(_, work, variants, questions, drafts):
+        if not asked:
+            clock[0] += 7.0
+        asked.append((len(questions), len(variants)))
+        answers = []
+        for question, variant in product(questions, variants):
+            clock[0] += 0.5 if question in drafts and variant != BASE else 3.0
+            row = {"question_id": question, "token_ids": [5, 6]}
+            row["engine"] = {"backend": "vllm 9", "device": "cuda:0", "threads": 1}
+            answers.append((variant, row))
+        return answers
 
-        def run(self, requests, drafts=MappingProxyType({})):
-            clock[0] += sum(warming)
-            warming.clear()
-            for request in requests:
-                known = request.question_id in drafts and request.variant != BASE
-                clock[0] += 0.5 if known else 3.0
-            return [Answer(request, (5, 6), "length", 1.0) for request in requests]
-
-    monkeypatch.setattr(trials._Asked, "engine", lambda *_, **__: Timed())
+    monkeypatch.setattr(trials._Workers, "answer", answer)
     monkeypatch.setattr(trials.time, "perf_counter", lambda: clock[0])
-    found = trials.measure(Store(little()), 1, time.time())
-    assert (found.base, found.head) == pytest.approx((3.0, 0.5))
+    for dtype, cores, first in (("bfloat16", 1, 8), ("float32", 2, 2)):
+        asked.clear()
+        found = trials.measure(Store(little(dtype=dtype)), cores, time.time())
+        assert asked == [(first, 3), (20, 1), (20, 2)]
+        assert (found.base, found.head) == pytest.approx((3.0, 0.5))
+        assert found.facts == {"version": "vllm 9", "device": "cuda:0"}
 
 
 def test_a_worker_that_dies_is_told_and_one_that_cannot_answer_says_why(little, monkeypatch):
@@ -97,14 +98,12 @@ def test_a_worker_that_dies_is_told_and_one_that_cannot_answer_says_why(little, 
         raise ModelError("the model's logits are not finite")
 
     config = little()
-    for workers in (1, 2):
-        with monkeypatch.context() as patch:
-            patch.setattr(trials._Asked, "answer", refused)
-            with pytest.raises(ModelError, match=r"^the model's logits are not finite$"):
-                trials.measure(Store(config), workers, time.time())
-    monkeypatch.setattr(trials._Asked, "answer", lambda *_: os._exit(9))
-    with pytest.raises(EngineError, match="a worker has died, perhaps for lack of memory"):
+    monkeypatch.setattr(Worker, "run", refused)
+    with pytest.raises(EngineError, match=r"^the model's logits are not finite$"):
         trials.measure(Store(config), 2, time.time())
+    monkeypatch.setattr(Worker, "run", lambda *_: os._exit(9))
+    with pytest.raises(EngineError, match="has died with status 9, perhaps for lack of memory"):
+        trials.measure(Store(config), 1, time.time())
 
 
 def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(little, monkeypatch):

@@ -4,9 +4,10 @@ It reads an order as JSON from standard input (a config of one batch, cores) and
 measured as one line of JSON, the last of its output. `attempt` starts it in a process of its own,
 so that software that crashes the whole process only counts as failed.
 
-The engine first answers a few questions with all variants: in half precision and on GPUs it then
-checks itself, and nothing is slow later because it is new. Then the base model's answers are timed,
-and after them those of the heads. On a CPU all workers of a run share the questions.
+The workers are those of a run's engine: on a CPU all share the questions, of several GPUs one is
+measured. They first answer a few questions with all variants, one each in float32 on a CPU: so they
+check themselves elsewhere, and nothing is slow later because it is new. Then the base model's
+answers are timed, and after them those of the heads.
 """
 
 import json
@@ -14,37 +15,28 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import islice
+from multiprocessing.connection import wait
+from typing import Any, NamedTuple, Self
 
-import torch
-
-from headsweep.answers.worker import load
-from headsweep.benchmarks.prompts import encode_prompt
-from headsweep.config import Decoding, parse
-from headsweep.engine.decoder import Decoder
-from headsweep.engine.devices import Device, devices, held
-from headsweep.engine.engine import Engine
-from headsweep.engine.requests import Answer, Request
-from headsweep.engine.stops import text_of
-from headsweep.engine.vllm import VllmEngine, VllmModel
+from headsweep.answers import worker_processes
+from headsweep.answers.work import Work
+from headsweep.answers.worker_processes import WorkerProcess
+from headsweep.config import Model, parse
 from headsweep.errors import EngineError, told_of
-from headsweep.files.safe_files import read_arrow
-from headsweep.files.tables import QUESTIONS
-from headsweep.models.loaded import LoadedModel
-from headsweep.store.batches import Batch, batches
+from headsweep.machine.processors import is_on_gpu
+from headsweep.store.batches import batches
 from headsweep.store.layout import Store
 from headsweep.variants import BASE, Variant
 
 _CHECKED = 8  # questions of the self-check
-_FIRST_TOKENS = 32  # of each of their answers
 _LIMIT_SECONDS = 3600.0
 _LONGEST_CAUSE = 300  # characters of a failure's cause
+_TOLD = ("device", "path", "check", "falls")  # of what an engine says of itself
+
+Row = dict[str, Any]
+"""An answer, as a row of `tables.ANSWERS`."""
 
 
 class Trial(NamedTuple):
@@ -56,44 +48,10 @@ class Trial(NamedTuple):
     """Seconds that all workers together take for an answer of the base model."""
     head: float
     """The same, without a head, once the base model's answers are there."""
-    answers: dict[str, list[dict[str, Any]]]
-    """Rows of `tables.ANSWERS` by variant, the base model first."""
+    answers: dict[str, list[Row]]
+    """By variant, the base model first."""
     facts: dict[str, Any]
     """What the software says of itself: version, device, path, check, falls."""
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A loaded model, and the prompts that it is asked."""
-
-    loaded: LoadedModel | VllmModel
-    decoder: Decoder | None
-    decoding: Decoding
-    batch_size: int | None
-    prompts: Mapping[str, tuple[int, ...]]
-    """Token ids by question."""
-
-    def engine(self, tokens: int, *, checked: bool) -> Engine | VllmEngine:
-        """Return an engine for answers of at most so many tokens."""
-        decoding = self.decoding.model_copy(update={"max_new_tokens": tokens})
-        if isinstance(self.loaded, VllmModel):
-            return VllmEngine(self.loaded, decoding)
-        return Engine(self.loaded, decoding, self.batch_size, self.decoder, checked=checked)
-
-    def answer(
-        self,
-        variants: Sequence[Variant],
-        drafts: Mapping[str, Sequence[int]],
-        questions: Sequence[str],
-    ) -> list[Answer]:
-        """Answer questions as each of the variants, given base answers if there are any."""
-        requests = [
-            Request(question, self.prompts[question], variant)
-            for question in questions
-            for variant in variants
-        ]
-        engine = self.engine(self.decoding.max_new_tokens, checked=False)
-        return list(engine.run(requests, drafts))
 
 
 def attempt(store: Store, cores: int) -> Trial:
@@ -143,128 +101,114 @@ def measure(store: Store, cores: int, begun: float) -> Trial:
 
     Raises:
         EngineError: the self-check fails: answers would come from the model's own modules, slowly.
+            Or a worker has failed.
     """
     (batch,) = batches(store).values()
     section = store.config.models[batch.model]
-    places = devices(section.device, section.tensor_parallel)
-    on_cpu = places == [Device("cpu")]
-    workers = cores if on_cpu and section.backend == "headsweep" else 1
+    work = Work(batch)
+    questions = [*work.texts]
+    on_cpu = not is_on_gpu(section.device)
+    count = min(cores, len(questions)) if on_cpu and section.backend == "headsweep" else 1
     imported = time.time() - begun
-    with held(places[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
-        loading = time.time()  # whatever the wait
-        loaded = load(section, batch.keys.model, places[0].name)
-        decoder = None
-        if isinstance(loaded, LoadedModel):
-            decoder = Decoder.of(loaded, graphs=section.graphs == "auto")
-        decoding = store.config.decodings[batch.decoding]
-        prompts = _prompts(batch, loaded)
-        asked = _Asked(loaded, decoder, decoding, section.batch_size, prompts)
-        start = imported + time.time() - loading
-        facts = _checked(asked, batch.variants)
+    with _Workers(section, batch.keys.model, count) as workers:
+        start = imported + workers.loading
+        is_checked = section.dtype != "float32" or not on_cpu
+        first = questions[: max(count, _CHECKED if is_checked else 0)]
+        facts = _facts(workers.answer(work, batch.variants, first, {}))
+        if facts.get("falls") and facts["path"] == "modules":
+            raise EngineError(
+                f"the self-check has failed, and a run would go on by the model's own modules, "
+                f"slowly: {facts['falls'][-1]}"
+            )
         begin = time.perf_counter()
-        base = _together(workers, asked, [BASE], {})
-        drafts = {answer.request.question_id: answer.token_ids for answer in base}
+        base = workers.answer(work, [BASE], questions, {})
+        drafts = {row["question_id"]: row["token_ids"] for _, row in base}
         middle = time.perf_counter()
         pruned = [variant for variant in batch.variants if variant != BASE]
-        answers = base + _together(workers, asked, pruned, drafts)
+        heads = workers.answer(work, pruned, questions, drafts)
         end = time.perf_counter()
-        if decoder is not None:  # it may have failed as late as at full width
-            told = asked.engine(_FIRST_TOKENS, checked=False).facts
-            facts |= {name: told[name] for name in ("path", "falls") if name in told}
-    rows: dict[str, list[dict[str, Any]]] = {str(variant): [] for variant in batch.variants}
-    for answer in answers:
-        rows[str(answer.request.variant)].append(_row(loaded, answer, decoding))
+    facts = _facts(base + heads)
+    rows: dict[str, list[Row]] = {str(variant): [] for variant in batch.variants}
+    for variant, row in base + heads:
+        row.pop("engine", None)
+        rows[str(variant)].append(row)
     return Trial(
         start=round(start, 2),
         base=(middle - begin) / len(base),
-        head=(end - middle) / (len(answers) - len(base)),
+        head=(end - middle) / len(heads),
         answers=rows,
         facts=facts,
     )
 
 
-def _prompts(batch: Batch, loaded: LoadedModel | VllmModel) -> dict[str, tuple[int, ...]]:
-    config = batch.store.config
-    questions = read_arrow(batch.path(QUESTIONS), QUESTIONS)
-    decoding = config.decodings[batch.decoding]
-    grader_name = config.questions[batch.questions].grader_name
-    return {
-        row["question_id"]: encode_prompt(loaded.tokenizer, row["question"], decoding, grader_name)
-        for row in questions.select(["question_id", "question"]).to_pylist()
-    }
+def _facts(answers: Sequence[tuple[Variant, Row]]) -> dict[str, Any]:
+    """Return what the software has said of itself at last: it may have failed at full width."""
+    *_, last = (row["engine"] for _, row in answers if "engine" in row)
+    version = {} if last["backend"] == "headsweep" else {"version": last["backend"]}
+    return version | {name: last[name] for name in _TOLD if name in last}
 
 
-def _row(loaded: LoadedModel | VllmModel, answer: Answer, decoding: Decoding) -> dict[str, Any]:
-    """Return an answer as a row of `tables.ANSWERS`."""
-    return {
-        "question_id": answer.request.question_id,
-        "sample": answer.request.sample,
-        "token_ids": list(answer.token_ids),
-        "text": text_of(loaded.tokenizer, answer.token_ids, decoding.stop),
-        "stop_reason": answer.stop_reason,
-        "margin": answer.margin,
-    }
+class _Workers:
+    """The workers of an engine for a model, so many, once each has loaded it."""
 
+    def __init__(self, section: Model, model: str, count: int) -> None:
+        self._begin = time.time()
+        self._all = [*islice(worker_processes.start(section, model, count), count)]
 
-def _checked(asked: _Asked, variants: Sequence[Variant]) -> dict[str, Any]:
-    """Answer a few questions; return what an engine says of itself after that."""
-    loaded = asked.loaded
-    exact = isinstance(loaded, LoadedModel) and loaded.dtype == torch.float32
-    engine = asked.engine(_FIRST_TOKENS, checked=not exact or str(loaded.device) != "cpu")
-    requests = [
-        Request(question, asked.prompts[question], variant)
-        for question in [*asked.prompts][:_CHECKED]
-        for variant in variants
-    ]
-    answered = sum(1 for _ in engine.run(requests))
-    assert answered == len(requests)
-    if isinstance(loaded, VllmModel):
-        return {"device": str(loaded.device), "version": f"vllm {loaded.version}"}
-    facts = {"device": str(loaded.device), **engine.facts}
-    if facts.get("falls") and facts["path"] == "modules":
-        raise EngineError(
-            f"the self-check has failed, and a run would go on by the model's own modules, slowly: "
-            f"{facts['falls'][-1]}"
-        )
-    return facts
-
-
-def _together(
-    workers: int,
-    asked: _Asked,
-    variants: Sequence[Variant],
-    drafts: Mapping[str, Sequence[int]],
-) -> list[Answer]:
-    """Answer all questions as some variants; so many processes have a part of them each.
-
-    Raises:
-        EngineError: one of them has died.
-    """
-    questions = [*asked.prompts]
-    if workers == 1:
-        return asked.answer(variants, drafts, questions)
-    parts = [questions[place::workers] for place in range(min(workers, len(questions)))]
-    # Forked after the model is loaded, they share its memory.
-    with ProcessPoolExecutor(len(parts), get_context("fork"), _take, (asked,)) as pool:
+    def __enter__(self) -> Self:
+        """Wait until all are ready; `loading` is what that took, whatever the wait for a GPU."""
         try:
-            answered = list(pool.map(partial(_part, variants, drafts), parts))
-        except BrokenProcessPool:
-            why = "a worker has died, perhaps for lack of memory; lower --cores"
-            raise EngineError(why) from None
-    return [answer for part in answered for answer in part]
+            self._heard()
+        except BaseException:
+            self.__exit__()
+            raise
+        self.loading = time.time() - self._begin
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        """End them."""
+        for worker in self._all:
+            worker.end()
 
-_taken: list[_Asked] = []  # what this worker answers with
+    def answer(
+        self,
+        work: Work,
+        variants: Sequence[Variant],
+        questions: Sequence[str],
+        drafts: dict[str, list[int]],
+    ) -> list[tuple[Variant, Row]]:
+        """Answer questions as each of the variants, given base answers if there are any.
 
+        Raises:
+            EngineError: a worker has failed.
+        """
+        for place, worker in enumerate(self._all):
+            part = questions[place :: len(self._all)]
+            requests = [(variant, (question, 0)) for question in part for variant in variants]
+            worker.connection.send(work.unit(requests, drafts))
+        return self._heard()
 
-def _take(asked: _Asked) -> None:
-    _taken.append(asked)
-
-
-def _part(
-    variants: Sequence[Variant], drafts: Mapping[str, Sequence[int]], questions: Sequence[str]
-) -> list[Answer]:
-    return _taken[0].answer(variants, drafts, questions)
+    def _heard(self) -> list[tuple[Variant, Row]]:
+        """Return what the workers answer until all are ready for a unit."""
+        answers: list[tuple[Variant, Row]] = []
+        busy: dict[Any, WorkerProcess] = {worker.connection: worker for worker in self._all}
+        while busy:
+            ready: list[Any] = wait([*busy])
+            for connection in ready:
+                try:
+                    word, value = connection.recv()
+                except (EOFError, ConnectionError):
+                    raise busy[connection].death() from None
+                match word:
+                    case "ready":
+                        del busy[connection]
+                    case "answer":
+                        answers.append(value)
+                    case "waits":
+                        self._begin = time.time()
+                    case "broken" | "failed":
+                        raise EngineError(value)
+        return answers
 
 
 def main() -> None:
