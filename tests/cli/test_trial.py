@@ -1,7 +1,9 @@
 """A trial of software on this machine: what it checks first, what it times, and how it fails."""
 
+import io
 import json
 import os
+import re
 import sys
 import time
 from itertools import product
@@ -106,18 +108,28 @@ def test_a_worker_that_dies_is_told_and_one_that_cannot_answer_says_why(little, 
         trials.measure(Store(config), 1, time.time())
 
 
-def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(little, monkeypatch):
+def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(
+    little, monkeypatch, capsys
+):
     half = little(dtype="bfloat16")
     monkeypatch.setattr(check, "_SLACK", 0.0)  # nothing is as near to the truth
     with pytest.raises(
         EngineError, match=r"the self-check has failed, and .* slowly: dense to mod"
     ):
         trials.measure(Store(half), 1, time.time())
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with pytest.raises(EngineError, match=r"^headsweep: .*questions.*missing"):
-        Path(Store(half).path(QUESTIONS, questions="test")).unlink()
-        trials.attempt(Store(half), 1)
-    (Path("sitecustomize.py")).write_text("import os\nos._exit(9)\n")
+    Path(Store(half).path(QUESTIONS, questions="test")).unlink()
+    order = {"config": half.model_dump(mode="json"), "cores": 1, "begun": time.time()}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(order)))
+    capsys.readouterr()
+    trials.main()
+    said = capsys.readouterr().out
+    assert re.search(r"questions.*missing", json.loads(said)["error"])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path.cwd()), *sys.path]))
-    with pytest.raises(EngineError, match=r"^headsweep: it ended with status 9"):
-        trials.attempt(Store(half), 1)
+    for code, why in (
+        (f"print({said!r}, flush=True)\nos._exit(0)", "[^:]*questions.*missing"),
+        ("os._exit(9)", "it ended with status 9$"),
+        ("os.write(2, b'no  room')\nos._exit(1)", "no room$"),
+    ):
+        Path("sitecustomize.py").write_text(f"import os\n{code}\n")
+        with pytest.raises(EngineError, match=f"^headsweep: {why}"):
+            trials.attempt(Store(half), 1)

@@ -130,7 +130,6 @@ def test_the_executor_asks_for_the_gpus_of_a_job_and_for_the_card_of_the_profile
     [
         (["--cores", "2"], True),
         (["--jobs", "2"], True),
-        (["--cores", "2", "--dry-run"], True),
         (["--executor", "slurm", "--jobs", "3", "--dry-run"], False),
     ],
 )
