@@ -3,6 +3,7 @@
 import ast
 import os
 import socket
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ OPENERS = {"open", "safe_open", "load_file", "ParquetFile", "open_to_read", "rea
 METHODS = {"read_text", "read_bytes", "open", "load_file", "read_csv", "read_parquet", "read_json"}
 METHODS |= {"ParquetFile", "read_schema", "pq.read_table", "pq.read_metadata"}
 """Functions that open files: by their names alone, and as attributes of a path or a library."""
+LAST_WORDS = {name.rpartition(".")[2] for name in METHODS}
 
 OWN_READERS = {
     "files/plain_files": "the way in and out for all others",
@@ -81,8 +83,20 @@ three, so that damage to a file of a run or the store never passes unseen."""
 OUTSIDE = ["..", "../other", "a/b", "/etc", "a\x00b", "", ".hidden", "a b", "a\nb", "~", "a" * 65]
 
 
+@cache
+def nodes_of(file):
+    return [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _trees_are_dropped():
+    """They are 400,000 objects, which later tests need not carry."""
+    yield
+    nodes_of.cache_clear()
+
+
 def imported(file):
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -139,7 +153,7 @@ LONGEST_BODY = 60
 def test_no_functions_body_is_longer_than_a_screen():
     longer = set()
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in nodes_of(file):
             if isinstance(node, ast.FunctionDef):
                 documented = ast.get_docstring(node) is not None
                 body = node.body[1:] if documented else node.body
@@ -170,7 +184,7 @@ has made."""
 def test_stores_are_made_at_the_doors():
     makers = set()
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in nodes_of(file):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Store":
                 makers.add(str(file.relative_to(SOURCE).with_suffix("")))
     assert makers == DOORS.keys()
@@ -214,23 +228,24 @@ def test_start_up_imports_nothing_heavy(command, forbidden):
 def test_nothing_reads_pickles_or_runs_what_it_reads():
     for file in SOURCE.parent.rglob("*.py"):
         assert not {name.partition(".")[0] for name in imported(file)} & CODE_READERS, file
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in nodes_of(file):
             if isinstance(node, ast.Call):
-                told = f"{file}: {ast.unparse(node)}"
-                assert ast.unparse(node.func) not in CODE_RUNNERS, told
+                assert ast.unparse(node.func) not in CODE_RUNNERS, f"{file}:{node.lineno}"
                 for keyword in node.keywords:
                     if keyword.arg in ("trust_remote_code", "allow_pickle", "shell"):
-                        assert ast.unparse(keyword.value) == "False", told
+                        assert ast.unparse(keyword.value) == "False", f"{file}:{node.lineno}"
 
 
 def openings(file):
     """Yield the calls by which a module opens files."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         # A function that is handed on opens files, too.
         if isinstance(node, ast.Name) and node.id in OPENERS:
             yield node.id
-        if isinstance(node, ast.Attribute) and METHODS & {node.attr, ast.unparse(node)}:
-            yield ast.unparse(node)
+        if isinstance(node, ast.Attribute) and node.attr in LAST_WORDS:
+            path = ast.unparse(node)
+            if METHODS & {node.attr, path}:
+                yield path
 
 
 def test_only_the_readers_open_files_of_a_run():
@@ -247,7 +262,7 @@ def test_only_the_readers_open_files_of_a_run():
 def test_only_plain_files_opens_a_file_to_write():
     opening = set()
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in nodes_of(file):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("open", "Handler")):
                 words = {
                     ast.unparse(word).strip("'\"") for word in ast.walk(node) if word != node.func
