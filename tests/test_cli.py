@@ -5,7 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -45,22 +45,23 @@ def test_the_commands_that_people_type_stand_on_one_screen(capsys):
     assert {*re.findall(r"`([\w-]+)", first)} <= {*PEOPLES.split()}
 
 
-def parsers():
-    (choices,) = (each.choices for each in cli.parser()._actions if each.choices)
-    return choices
+@cache
+def parser():
+    return cli.parser()
 
 
 @pytest.mark.parametrize("columns", [80, 200])
 @pytest.mark.parametrize("name", [*PEOPLES.split(), "job"])
 def test_help_has_examples_that_are_understood_and_is_80_columns_wide(name, columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    text = parsers()[name].format_help()
+    (commands,) = (each.choices for each in parser()._actions if each.choices)
+    text = commands[name].format_help()
     assert [line for line in text.splitlines() if len(line) > 80] == []
     examples = re.search(r"^examples:\n((?: {2}.*\n)+)", text, re.MULTILINE)[1]
     for line in examples.replace("\\\n", " ").splitlines():
         called, *words = shlex.split(line)
         assert (called, words[0]) == ("headsweep", name)
-        assert cli.parser().parse_args(words)
+        assert parser().parse_args(words)
 
 
 ASK = "sweep --model builtin:reasoner --benchmark"
@@ -90,16 +91,8 @@ MISTAKES = {
     "check nine.yaml": NO_CONFIG,
     "check mine.yaml": KEYS,
     "check good.csv": "config file good.csv holds no keys; name another, or begin with one of",
-    "check a.yaml --heer": "check: '--heer' is no option",
-    "plan": "no config is named; give one",
-    "plan nine.yaml": NO_CONFIG,
-    "plan mine.yaml": KEYS,
     "plan folder": "config file folder cannot be read: Is a directory; name another",
     "plan a.yaml --cores 2": "plan: '--cores' is no option",
-    "pilot": "pilot: the following arguments are required: CONFIG; `headsweep pilot --help`",
-    "pilot nine.yaml": NO_CONFIG,
-    "pilot mine.yaml": KEYS,
-    "pilot mine.yaml other.yaml": "'other.yaml' is not expected there; `headsweep pilot --help`",
     "pilot mine.yaml --cores x": "argument --cores: 'x' is not a positive whole number; `headsw",
     "run": "run: the following arguments are required: CONFIG",
     "run nine.yaml": NO_CONFIG,
@@ -108,13 +101,8 @@ MISTAKES = {
     "run mine.yaml": f"mine.yaml: {KEYS}",
     "run mine.yaml --config modles=0 --blurb": "unrecognized arguments: --blurb; `snakemake --help",
     "run mine.yaml --configfile o": "--configfile: `headsweep run CONFIG` runs its own workflow",
-    "map builtin:reasoner good.csv": "the following arguments are required: --model, --benchmark",
-    "map --model ./nine --benchmark good.csv": NO_MODEL,
     f"{MAP} good.csv --temperature 0": "draws the same answer each time, .*; give one above 0",
     f"{MAP} good.csv --samples 1": "no question a right and a wrong answer; give 2 or more",
-    f"{MAP} good.csv --n 3": TOO_MANY,
-    f"{MAP} words.csv --grader numeric": NO_NUMBER,
-    f"{MAP} good.csv --layers 0,9": "layers: [0, 9]; model has 6 layers; choose from 0 to 5",
     "sweep": "sweep: the following arguments are required: --model, --benchmark, --layers",
     "sweep --modle m --benchmark b": "'--modle' is no option (did you mean '--model'?)",
     "sweep --model m --benchmark": "argument --benchmark: expected one argument",
@@ -130,33 +118,25 @@ MISTAKES = {
     ),
     "peek": "; name the folder of one, or the --out of a sweep",
     "peek nine": f"{NO_RUN}, .*; there is none in .*: name its folder",
-    "peek --pages": "'--pages' is no option (did you mean '--page'?); `headsweep peek --help`",
     "peek --page": "; name the folder of one, or the --out of a sweep",
     "peek one other": "peek: 'other' is not expected there",
-    "solve 'What is 1 + 1?'": "the following arguments are required: --run; `headsweep solve",
-    "solve 'What is 1 + 1?' --run nine": NO_RUN,
     "solve '' --run nine": "the question is empty; give its text",
     "solve --file nine.txt --run nine": "nine.txt cannot be read .*; give UTF-8 text",
     "solve 'Why?' --file good.csv --run nine": "a question and --file are given; give one",
-    "prune builtin:reasoner": "the following arguments are required: --out; `headsweep prune",
     CUT: "one of the arguments --heads --ratio is required; `headsweep prune --help`",
     f"{CUT} --ratio 25": "ratio 25.0 is not between 0 and 1; a quarter of all heads is 0.25",
     f"{CUT} --heads 5,3": "variant '5' is not known; write .* layer and head as in 'L05H03'",
     f"{CUT} --ratio 0.2 --recover": "--recover trains on texts; name their file: --text FILE",
     "prune ./nine --out new --ratio 0.2": NO_MODEL,
-    "export-gguf": "the following arguments are required: MODEL; `headsweep export-gguf --help`",
     "export-gguf ./nine": NO_MODEL,
     "export-gguf folder": "folder/config.json is missing; fetch it again, or name a folder",
     "export-gguf m --gguf-type q3": "choose f32, f16, q8_0, q4_k_m; `headsweep export-gguf --help`",
-    "export-gguf m n": "'n' is not expected there; `headsweep export-gguf --help`",
     "grade nine.csv": "nine.csv cannot be read .*; give another file",
     "grade good.csv": "has no column 'gold', only question, answer; name it with --gold-column",
     "grade good.xlsx": "good.xlsx is of no kind that is read; give a file that ends in .csv,",
-    "grade good.csv --grader mth": "is not allowed (did you mean 'math'?); choose math, numeric,",
     "grade good.csv --out folder": "--out folder",
     "compare": "0 systems named; name two or more to compare",
     "compare nine ten": NO_RUN,
-    "compare nine.csv ten.csv": "nine.csv cannot be read .*; give another file",
     "compare good.csv good.csv": "names something twice; name each once",
     "compare folder good.csv": "run lm_eval with --log_samples, or give a file",
     "luck -k 3": "the following arguments are required: -n/--n, --base; `headsweep luck --help`",
@@ -164,33 +144,13 @@ MISTAKES = {
     "luck -k 3 -n 9 --base 68": "--base 68 is no share; give one from 0 to 1, as in 0.68",
     "luck -k 3 -n 9 --base 0.6 --best 74": "--best 74 is no share; give one from 0 to 1",
     "luck -k 3 -n 9 --base 0.6 --changed 1": "--changed 1 is not from 0 to .*; give a share",
-    "export": "the following arguments are required: RUN, FOLDER; `headsweep export --help`",
-    "export nine": "the following arguments are required: FOLDER; `headsweep export --help`",
-    "export nine new": NO_RUN,
     "export folder new": "'folder' is not a run: .*: name its folder",
-    "export nine new --zip": "'--zip' is no option; `headsweep export --help` shows how",
     "store": "no results/store is in .*; change to the folder where a run was started",
-    "store nine.yaml": "no results/store is in .*; change to the folder where a run was started",
-    "store --prune": "no results/store is in .*; change to the folder where a run was started",
     "store --prune --empty-trash": "--prune and --empty-trash are given; give one of them",
-    "store --purge": "'--purge' is no option (did you mean '--prune'?); `headsweep store --help`",
-    "engine": "the following arguments are required: action; `headsweep engine --help`",
-    "engine halt": "'halt' is no action; choose status, stop",
     "engine start": "'start' is no action (did you mean 'status'?); choose status, stop",
-    "engine stop now": "'now' is not expected there; `headsweep engine --help` shows how",
-    "engine stop --force": "'--force' is no option; `headsweep engine --help` shows how",
-    "doctor me": "'me' is not expected there; `headsweep doctor --help` shows how",
-    "doctor --json": "'--json' is no option; `headsweep doctor --help` shows how",
-    "doctor --out a": "'--out' is no option; `headsweep doctor --help` shows how",
     "doctor -v": "'-v' is not expected there; `headsweep doctor --help` shows how",
-    "doctor config.yaml": "'config.yaml' is not expected there; `headsweep doctor --help`",
 }
 """Command lines, and what of the line that answers them; ``.*`` stands for any words."""
-
-
-def test_typical_mistakes_of_every_command_are_known():
-    counts = Counter(words.partition(" ")[0] for words in MISTAKES)
-    assert [name for name in PEOPLES.split() if counts[name] < 5] == []
 
 
 @pytest.mark.parametrize("words", MISTAKES)
@@ -343,9 +303,7 @@ def test_the_jobs_stand_under_a_command_of_their_own(capsys):
     assert choices.split(", ") == [*PEOPLES.split(), "job"]
 
 
-@pytest.mark.parametrize(
-    ("encoding", "shown"), [("utf-8", "\u2212"), ("latin-1", r"\u2212"), ("ascii", r"\u2212")]
-)
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "\u2212"), ("latin-1", r"\u2212")])
 def test_a_terminal_that_lacks_a_character_gets_its_code_point(tmp_path, encoding, shown):
     """Differences of two runs may have a minus sign, which Latin-1 lacks."""
     code = """

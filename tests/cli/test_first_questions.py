@@ -101,21 +101,6 @@ def test_the_sweep_that_try_proposes_takes_its_answers_over(tried, monkeypatch, 
     assert re.search(rf"cut at {LIMIT} tokens +{cut} of 10", printed)
 
 
-def test_try_tells_the_columns_of_a_table_without_the_usual_ones(tried, monkeypatch, capsys):
-    monkeypatch.chdir(tried)
-    assert cli.main(["try", "builtin:reasoner", "mine.csv"]) == 2
-    assert "no 'question', only q, answer;" in capsys.readouterr().err
-
-
-def test_layers_that_the_model_lacks_are_refused_before_it_answers(tried, monkeypatch, capsys):
-    monkeypatch.chdir(tried)
-    words = ["try", *FIRST, "--out", "elsewhere"]
-    words[words.index("--layers") + 1] = "5,6"
-    assert cli.main(words) == 2
-    assert "--layers 6: the model has 6 layers; choose from 0 to 5" in capsys.readouterr().err
-    assert not (tried / "elsewhere").exists()
-
-
 def test_a_gpu_that_is_not_there_is_refused_before_an_engine_starts(tried, monkeypatch, capsys):
     monkeypatch.chdir(tried)
     monkeypatch.setattr(preflight, "gpu_count", lambda: 0)

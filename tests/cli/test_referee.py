@@ -17,7 +17,7 @@ from headsweep.cli.compare_answers import ReadingRules, named, read_answers
 from headsweep.cli.compare_output import told_of_best, told_of_pairs
 from headsweep.cli.main import main
 from headsweep.errors import ConfigError, TableError
-from headsweep.grading import pool
+from headsweep.grading import lm_eval, pool
 from headsweep.results.facts import Source
 from headsweep.results.systems import of_pairs
 from headsweep.statistics.power import smallest_gain
@@ -277,15 +277,6 @@ def simulated(gain, changed, columns, questions=150):
     draw = np.random.default_rng(5)
     chances = [(changed - gain) / 2, 1 - changed, (changed + gain) / 2]
     return draw.choice([-1, 0, 1], p=chances, size=(questions, columns))
-
-
-@pytest.mark.parametrize(("gain", "changed"), [(0.0, 0.2), (0.06, 0.3), (0.1, 0.12)])
-def test_simulated_intervals_cover_and_the_test_keeps_its_level(gain, changed):
-    table = of_pairs(simulated(gain, changed, 5000), [True] * 5000)
-    covered = (table["low"] <= gain) & (gain <= table["high"])
-    assert 0.94 <= covered.mean() <= 0.965
-    if not gain:
-        assert (table["p"] < 0.05).mean() <= 0.05
 
 
 def test_pairing_shows_what_an_unpaired_test_does_not():
@@ -598,7 +589,6 @@ def test_a_multiple_choice_has_no_answers_to_grade(logged, capsys):
     [
         (lambda file: file.unlink(), "cannot be read .* keep it beside samples_sums"),
         (lambda file: file.write_text("{}"), "is of lm_eval None; 0.4 is read"),
-        (lambda file: file.write_text('{"lm_eval_version": "1.0.0"}'), "is of lm_eval '1.0.0'"),
     ],
 )
 def test_logs_of_an_unknown_version_are_refused(change, message, logged, capsys):
@@ -628,11 +618,10 @@ def test_rows_that_do_not_say_their_metric_are_refused(change, message, tmp_path
         read_answers(str(tmp_path), ReadingRules())
 
 
-@pytest.mark.parametrize("version", ["0.4.9.1", "0.4.9.2", "0.4.10.dev0"])
-def test_logs_of_a_patch_of_a_known_version_are_read(version, logged):
-    file = next(Path(logged[1]).rglob("results_*.json"))
-    file.write_text(json.dumps({"lm_eval_version": version}))
-    assert headsweep.compare(dict(zip("ab", logged, strict=True)), metric="acc")
+def test_versions_0_4_of_lm_eval_are_read_with_their_patches_and_what_git_adds():
+    known = ["0.4.9", "0.4.10", "0.4.9.1", "0.4.10.dev0", "0.4.9.dev0+g1a2b3c4"]
+    others = ["0.5.0", "1.0.0", "0.4.9+", "1.0.4.9", "0.4.9 or so"]
+    assert [version for version in known + others if lm_eval._KNOWN.fullmatch(version)] == known
 
 
 def test_a_folder_without_logs_and_one_of_two_runs_are_refused(logged, tmp_path, capsys):
@@ -645,11 +634,9 @@ def test_a_folder_without_logs_and_one_of_two_runs_are_refused(logged, tmp_path,
     assert "has task sums of several runs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("version", ["0.4.9.dev0+g1a2b3c4", "0.4.9.1", "0.4.10"])
-def test_logs_of_lm_eval_have_the_names_of_its_output_path_and_of_any_second(
-    logged, version, capsys
-):
+def test_logs_of_lm_eval_have_the_names_of_its_output_path_and_of_any_second(logged, capsys):
     """Of ``--output_path x.json``, at a time without microseconds, by a version from git."""
+    version = "0.4.9.dev0+g1a2b3c4"
     assert main(["compare", *logged, "--metric", "acc", "--out", logged[0] + "-out"]) == 0
     before = Path(logged[0] + "-out", "systems.csv").read_bytes()
     for folder in map(Path, logged):
@@ -660,15 +647,6 @@ def test_logs_of_lm_eval_have_the_names_of_its_output_path_and_of_any_second(
     assert main(["compare", *logged, "--metric", "acc", "--out", logged[0] + "-out"]) == 0
     assert f"lm_eval {version}, sums, acc (none), 24 questions" in capsys.readouterr().out
     assert Path(logged[0] + "-out", "systems.csv").read_bytes() == before
-
-
-@pytest.mark.parametrize("version", ["0.5.0", "0.4.9+", "1.0.4.9"])
-def test_an_unknown_version_of_lm_eval_is_refused(logged, version, capsys):
-    for file in Path(logged[1]).glob("results_*.json"):
-        text = re.sub(r'("lm_eval_version": )"[^"]*"', rf'\1"{version}"', file.read_text())
-        file.write_text(text, encoding="utf-8")
-    assert main(["compare", *logged, "--metric", "acc"]) == 2
-    assert f"is of lm_eval '{version}'; 0.4 is read" in capsys.readouterr().err
 
 
 def test_the_hash_of_lm_eval_s_documents_tells_other_questions_of_equal_answers(logged, capsys):

@@ -247,21 +247,6 @@ def test_a_file_is_no_folder_for_results(swept, tmp_path, capsys):
     assert re.search(r"--out .*out: no such folder can be made \(File exists\); name another", line)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("--benchmark maths", "benchmark 'maths' is not known; choose math500"),
-        ("--answer-column answer", "no 'answer', only prompt, gold, kind; .* --question-column"),
-        ("--model ./nowhere", r"\./nowhere is not a folder; name a model folder or a hub id"),
-        ("-n 21", "21 questions are requested, but .*mine.csv has 20; lower n"),
-    ],
-)
-def test_bad_input_is_one_line(swept, tmp_path, change, message, capsys):
-    assert cli.main([*swept[1], *change.split(), "--out", str(tmp_path / "out")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert re.search(message, line)
-
-
 @pytest.mark.parametrize("fails", ["before its questions", "while it answers"])
 def test_a_sweep_that_fails_leaves_the_finished_run_of_its_folder_as_it_was(
     fails, swept, tmp_path, monkeypatch, capsys
