@@ -18,7 +18,7 @@ from headsweep.files.record import Stopwatch, find_record, record_path, write_re
 from headsweep.files.safe_files import write_json
 from headsweep.page.figures import draw
 from headsweep.page.report import write_report
-from headsweep.results.compression_arms import read_results
+from headsweep.results import jobs
 from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
 
@@ -61,17 +61,12 @@ def page(config):
     write_report(Store(config))
 
 
-def again(config):
-    """Compute the tables and the claims once more, as the run's jobs do."""
-    simulation.write(config, figures=False)
-
-
-def drawn(config):
-    draw.draw(Store(config), "frontier", "math")
+def controls(config):
+    jobs.write_controls(Store(config), "demo")
 
 
 def compressed(config):
-    read_results(Store(config), "asdiv")
+    jobs.write_compression_tables(Store(config), simulation.PUBLISHED)
 
 
 def exported(config):
@@ -87,40 +82,25 @@ def run(read):
 
 
 READ = {
-    f"{RUN}/controls/demo/heads.csv": [page, run(lambda found: found.heads())],
-    f"{RUN}/controls/demo/gains.csv": [page, lambda config: draw.draw(Store(config), "run")],
-    f"{RUN}/controls/demo/failures.csv": [page],
-    f"{RUN}/controls/demo/placebos.csv": [page],
-    f"{RUN}/tables/demo.csv": [page],
+    f"{RUN}/controls/demo/heads.csv": [run(lambda found: found.heads())],
+    f"{RUN}/controls/demo/gains.csv": [lambda config: draw.draw(Store(config), "run")],
     f"{RUN}/tables/claims.csv": [page],
-    f"{RUN}/tables/compression_table4.csv": [page],
-    f"{RUN}/audit/sprint.csv": [page],
-    f"{RUN}/comparisons/prompts.csv": [page],
-    f"{RUN}/sprint/math/paired.csv": [page],
-    f"{RUN}/sprint/math/choosing.csv": [page],
     f"{RUN}/sprint/math/pass_at_n.parquet": [page, run(lambda found: found.pass_at_n())],
-    f"{RUN}/sprint/math/points.parquet": [
-        lambda config: draw.draw(Store(config), "selector", "math")
-    ],
     f"{RUN}/sprint/math/selector.safetensors": [run(lambda found: found.selector()), exported],
-    f"{RUN}/frontier/math/curves.csv": [page, drawn],
     f"{RUN}/frontier/math/families.csv.run.json": [page],
-    f"{RUN}/compression/asdiv/histories.json": [again, compressed],
-    f"{RUN}/compression/asdiv/measurements.csv": [
-        again,
-        compressed,
-    ],
+    f"{RUN}/compression/asdiv/histories.json": [compressed],
+    f"{RUN}/compression/asdiv/measurements.csv": [compressed],
     f"{RUN}/figures/heatmap_demo_L00.svg": [page],
     f"{RUN}/figures/heatmap_demo_L00.json": [page],
-    f"{RUN}/figures/heatmap_demo_L00.json.run.json": [page],
-    f"{RUN}/graded/*/greedy-*/math_test-*.parquet": [again, lambda _: compare(RUN, RUN)],
-    f"{RUN}/accuracy/*/greedy-*/math_test-*.parquet": [page, run(lambda found: found.z())],
+    f"{RUN}/graded/*/greedy-*/math_test-*.parquet": [controls, lambda _: compare(RUN, RUN)],
+    f"{RUN}/accuracy/*/greedy-*/math_test-*.parquet": [run(lambda found: found.z())],
     f"{RUN}/findings.txt": [run(lambda found: found.findings)],
     f"{RUN}/config.json": [run(lambda found: found.config), lambda _: load(RUN / "config.json")],
     "results/store/questions/math_test-*.parquet": [page, exported],
-    "results/store/activations/*/greedy-*/math_test-*.parquet": [again],
-    "results/store/*/greedy-*/math_test-*/L00H01.parquet": [page, again, exported],
+    "results/store/activations/*/greedy-*/math_test-*.parquet": [controls],
+    "results/store/*/greedy-*/math_test-*/L00H01.parquet": [page, controls, exported],
 }
+"""Files of each kind, and who reads them; `test_architecture` holds that there is no other way in."""
 
 
 @pytest.mark.parametrize("form", READ)
