@@ -100,7 +100,7 @@ READ = {
     "results/store/activations/*/greedy-*/math_test-*.parquet": [controls],
     "results/store/*/greedy-*/math_test-*/L00H01.parquet": [page, controls, exported],
 }
-"""Files of each kind, and who reads them; `test_architecture` holds that there is no other way in."""
+"""Files of each kind, and who reads them; `test_architecture` holds that there is no other way."""
 
 
 @pytest.mark.parametrize("form", READ)

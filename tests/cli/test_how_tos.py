@@ -32,9 +32,8 @@ CODE = re.compile(r"```\w+\n(.*?)```", re.DOTALL)
 HOW_TOS = dict(SECTION.findall(EXTEND))
 
 
-def extended(name, folder):
-    source = folder / "src"
-    shutil.copytree(ROOT / "src", source)  # with what is compiled: its sources keep their dates
+def extend(name, folder):
+    """Change a copy of the package as a how-to says."""
     edits = EDIT.findall(HOW_TOS[name])
     assert edits
     for how, path, code in edits:
@@ -48,33 +47,10 @@ def extended(name, folder):
             (line,) = [line for line in text.splitlines() if line.startswith(start)]
             text = text.replace(line, code.strip())
         file.write_text(text, encoding="utf-8")
-    return source
 
 
-def run(source, *arguments):
-    """Return what an extended package prints: for `-c CODE` or `-m MODULE WORDS`."""
-    command = [*warm.COMMAND, "other_source", str(source), *arguments]
-    done = subprocess.run(
-        command, env=warm.environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_every_extension_has_a_how_to_of_less_than_60_lines_that_names_what_is_there():
-    assert set(HOW_TOS) == {
-        *("a benchmark", "a grader", "an importance criterion"),
-        *("a family", "an architecture", "a figure"),
-    }
-    for name, text in HOW_TOS.items():
-        assert sum(code.count("\n") for code in CODE.findall(text)) < 60, name
-        for path in re.findall(r"(?<!New file )`((?:src|tests|workflow)/[\w/.]+)`", text):
-            assert (ROOT / path).is_file(), path
-
-
-def test_a_grader_is_added_as_the_page_says(tmp_path):
-    source = extended("a grader", tmp_path)
-    check = r"""
+CHECKS = {
+    "a grader": r"""
 from headsweep.config import Questions
 from headsweep.grading.graders import find_grader
 from headsweep.cli.first_questions import choose_grader
@@ -88,33 +64,19 @@ print(parser().parse_args(words).grader)
 print(grader.equal(answer, "apple,pear"), grader.equal(answer, "apple"))
 print(choose_grader(["Paris"])[0])
 print(Questions.model_fields["grader"].description)
-main(["grade", "--help"])
-"""
-    first, second, third, *descriptions = run(source, "-c", check).splitlines()
-    assert [first, second, third] == ["items", "True False", "exact"]
-    assert " ".join(" ".join(descriptions).split()).count("lists of items (items)") == 2
+try:
+    main(["grade", "--help"])
+except SystemExit:
+    pass
+""",
+    "an importance criterion": """
+import sys
+from headsweep.cli.main import main
 
-
-def test_an_importance_criterion_is_added_as_the_page_says(llama, tmp_path):
-    source = extended("an importance criterion", tmp_path)
-    command = ["prune", str(llama), "--ratio", "0.34", "--criterion", "output", "--zero"]
-    command += ["--out", str(tmp_path / "out"), "--device", "cpu"]
-    run(source, "-m", "headsweep", *command)
-    weights = load_file(llama / "model.safetensors")
-    norms = {
-        f"L{layer:02d}H{head:02d}": float(weight[:, 8 * head : 8 * head + 8].norm())
-        for layer in range(2)  # of 6 heads of width 8
-        for head in range(6)
-        for weight in [weights[f"model.layers.{layer}.self_attn.o_proj.weight"]]
-    }
-    expected = sorted(sorted(norms, key=norms.__getitem__)[:4])
-    assert json.loads((tmp_path / "out/pruned_heads.json").read_text())["removed"] == expected
-    assert "smallest norm of the output weights" in (tmp_path / "out" / "README.md").read_text()
-
-
-def test_a_family_is_added_as_the_page_says(tmp_path):
-    source = extended("a family", tmp_path)
-    check = """
+words = ["--ratio", "0.34", "--criterion", "output", "--zero", "--out", "out", "--device", "cpu"]
+assert main(["prune", sys.argv[1], *words]) == 0
+""",
+    "a family": """
 from headsweep.config import Decoding
 from headsweep.engine.engine import Engine, Request
 from headsweep.models.load import load_model
@@ -131,13 +93,8 @@ for variant in members:
     edit = FAMILIES["pair"].edit(variant)
     assert edit.factors == {variant.head: 0.0, variant.head + 1: 0.0}
 print(len({a.token_ids for a in found.values()}))
-"""
-    assert int(run(source, "-c", check)) > 1
-
-
-def test_a_figure_is_drawn_as_the_page_says(tmp_path, monkeypatch):
-    source = extended("a figure", tmp_path)
-    check = """
+""",
+    "a figure": """
 import pandas as pd
 from headsweep.page.figures.draw import READERS, draw_exhibit
 from headsweep.results.exhibits import find_exhibit
@@ -150,12 +107,68 @@ found = find_exhibit("ranks")
 assert found.needs in READERS
 for file in draw_exhibit(found, "r", "mine", (z, [BASE, *heads([1], [0, 2])]), []):
     print(file, file.stat().st_size > 0)
-"""
-    monkeypatch.chdir(tmp_path)
-    drawn = run(source, "-c", check).split("\n")[:-1]
+""",
+}
+"""What is asked of the extended package, by how-to."""
+
+
+@pytest.fixture(scope="module")
+def extended(llama, tmp_path_factory):
+    """Return where the package, with all how-tos followed, was asked, and what it said to each."""
+    folder = tmp_path_factory.mktemp("extended")
+    shutil.copytree(ROOT / "src", folder / "src")  # with what is compiled
+    for name in CHECKS:
+        extend(name, folder)
+    asked = "".join(f"{code}print('said of {name}', flush=True)\n" for name, code in CHECKS.items())
+    command = [*warm.COMMAND, "other_source", str(folder / "src"), "-c", asked, str(llama)]
+    done = subprocess.run(
+        command, cwd=folder, env=warm.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.split(r"said of .*\n", done.stdout)
+    return folder, dict(zip(CHECKS, said, strict=False))
+
+
+def test_every_extension_has_a_how_to_of_less_than_60_lines_that_names_what_is_there():
+    assert set(HOW_TOS) == {
+        *("a benchmark", "a grader", "an importance criterion"),
+        *("a family", "an architecture", "a figure"),
+    }
+    for name, text in HOW_TOS.items():
+        assert sum(code.count("\n") for code in CODE.findall(text)) < 60, name
+        for path in re.findall(r"(?<!New file )`((?:src|tests|workflow)/[\w/.]+)`", text):
+            assert (ROOT / path).is_file(), path
+
+
+def test_a_grader_is_added_as_the_page_says(extended):
+    first, second, third, *descriptions = extended[1]["a grader"].splitlines()
+    assert [first, second, third] == ["items", "True False", "exact"]
+    assert " ".join(" ".join(descriptions).split()).count("lists of items (items)") == 2
+
+
+def test_an_importance_criterion_is_added_as_the_page_says(llama, extended):
+    out = extended[0] / "out"
+    weights = load_file(llama / "model.safetensors")
+    norms = {
+        f"L{layer:02d}H{head:02d}": float(weight[:, 8 * head : 8 * head + 8].norm())
+        for layer in range(2)  # of 6 heads of width 8
+        for head in range(6)
+        for weight in [weights[f"model.layers.{layer}.self_attn.o_proj.weight"]]
+    }
+    expected = sorted(sorted(norms, key=norms.__getitem__)[:4])
+    assert json.loads((out / "pruned_heads.json").read_text())["removed"] == expected
+    assert "smallest norm of the output weights" in (out / "README.md").read_text()
+
+
+def test_a_family_is_added_as_the_page_says(extended):
+    assert int(extended[1]["a family"]) > 1
+
+
+def test_a_figure_is_drawn_as_the_page_says(extended):
     file = "results/r/figures/ranks_mine"
-    assert drawn == [f"{file}.{suffix} True" for suffix in ("pdf", "png", "svg", "csv", "json")]
-    words = json.loads((tmp_path / f"{file}.json").read_text(encoding="utf-8"))
+    drawn = [f"{file}.{suffix} True" for suffix in ("pdf", "png", "svg", "csv", "json")]
+    assert extended[1]["a figure"].splitlines() == drawn
+    words = json.loads((extended[0] / f"{file}.json").read_text(encoding="utf-8"))
     assert words["title"] == "mine: heads by rank"
     assert words["caption"].startswith("Accuracy without each of 2 heads")
     assert words["alt"].endswith("the best to the worst: from +5.0 points down to −5.0.")
