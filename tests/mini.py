@@ -106,13 +106,16 @@ def planned(done):
     return {rule: int(count) for rule, count in map(str.split, rows)}
 
 
-def planned_again(folder, values):
+def planned_again(folder, values, rules=""):
     """Return whether the next run would make a file that a finished run has lost, by file.
 
-    It fails if the run is not finished. One file of each kind is tried alone; see `removals`.
+    It fails if the run is not finished. One file of each kind is tried alone, of the rules that are
+    named or of all; see `removals`.
     """
     found = folder / "removals.json"
-    command = Snakemake(folder)._command([*warm.COMMAND, "removals", found], values, ["--dry-run"])
+    command = Snakemake(folder)._command(
+        [*warm.COMMAND, "removals", found, rules], values, ["--dry-run"]
+    )
     environment = warm.environment()
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -176,5 +176,5 @@ def test_families_are_answered_graded_and_compared(copied):
     assert members["family"].value_counts().eq(3).all()
     assert (tables["curves"]["computed"] > 0).all()
     assert set(tables["paired"]["versus"]) <= {"sampling", "scaled", "skip", "weights", "noise"}
-    found = planned_again(copied, FAMILIES)
+    found = planned_again(copied, FAMILIES, "compare_families draw_frontier")
     assert [file for file, again in found.items() if not again] == []
