@@ -358,7 +358,7 @@ def numbers(values, where=""):
             yield path
 
 
-@pytest.mark.parametrize("huge", [10**18, 1e308, 10**400], ids=["10^18", "1e308", "10^400"])
+@pytest.mark.parametrize("huge", [1e308, 10**400], ids=["1e308", "10^400"])
 @pytest.mark.parametrize("where", [*numbers(VALUES)])
 def test_a_huge_number_ends_in_a_config_or_a_line(where, huge):
     signal.alarm(30)
