@@ -1,130 +1,156 @@
-"""Errors of the graders; how often intervals of `headsweep compare` hold; what pairing shows.
+r"""The graders of mathematics on one table of pairs: how often each is wrong, and on what kinds.
 
-The last two are simulated. Two systems answer the same questions. The outcomes of a share of the
-questions differ without a gain (`changed`): at a gain g, changed / 2 + g of all questions turn
-right and changed / 2 turn wrong. All other outcomes are equal.
+Each pair of tests/grading/pairs.csv has a final answer, a gold answer and the verdict that a
+mathematician would sign. Beside the judges of headsweep stand math-verify as it comes, and the
+rules of lm-evaluation-harness's minerva tasks, which are those of Lewkowycz et al. (2022, Solving
+Quantitative Reasoning Problems with Language Models, appendix D) and a comparison in sympy.
 """
 
-import argparse
+import logging
+import re
+import signal
+import time
 from collections.abc import Callable
-from math import ceil
-from typing import Any
+from contextlib import redirect_stdout
+from pathlib import Path
 
-import numpy as np
+import math_verify
 import pandas as pd
-from jaxtyping import Int
-from scipy.special import ndtri
+import sympy
+from sympy.parsing.latex import _parse_latex_antlr, parse_latex
 
-from benchmarks import graders
-from headsweep.results.systems import of_pairs
-from headsweep.statistics import LEVEL
-from headsweep.statistics.power import POWER, smallest_gain
+from headsweep.grading import judge, prm800k_judge
 
-QUESTIONS = (100, 250, 1000)
-CHANGED = (0.1, 0.2, 0.4)
-"""Numbers of questions and shares of changed outcomes that are simulated."""
-_RIGHT = 0.6  # share of the questions without a change that both systems have right
-_BLOCK = 1000  # comparisons at once; bounds memory
+PAIRS = Path(__file__).parents[1] / "tests" / "grading" / "pairs.csv"
+_SECONDS = 5  # for a pair, as lm-evaluation-harness has it
+_REPLACED = (
+    ("an ", ""), ("a ", ""), (".$", "$"), (r"\$", ""), (r"\ ", ""), (" ", ""), ("mbox", "text"),
+    (r",\text{and}", ","), (r"\text{and}", ","), (r"\text{m}", r"\text{}"),
+)  # fmt: skip
+_REMOVED = (
+    "square", "ways", "integers", "dollars", "mph", "inches", "ft", "hours", "km", "units",
+    r"\ldots", "sue", "points", "feet", "minutes", "digits", "cents", "degrees", "cm", "gm",
+    "pounds", "meters", "meals", "edges", "students", "childrentickets", "multiples", r"\text{s}",
+    r"\text{.}", "\\text{\ns}", r"\text{}^2", r"\text{}^3", "\\text{\n}", r"\text{}",
+    r"\mathrm{th}", r"^\circ", r"^{\circ}", r"\;", r",\!", "{,}", '"', r"\dots",
+)  # fmt: skip
+_UNWRAPPED = (
+    (r"(?s)\A.*?(\$.*?\$).*\Z", r"\1"),
+    (r"\\text\{(.*?)\}", r"\1"),
+    (r"\\textbf\{(.*?)\}", r"\1"),
+    (r"\\overline\{(.*?)\}", r"\1"),
+    (r"\\boxed\{(.*)\}", r"\1"),
+    (r"frac([^{])(.)", r"frac{\1}{\2}"),
+    (r"sqrt([^{])", r"sqrt{\1}"),
+)
+# Versions of ANTLR from 4.10 read one another's tables; sympy accepts only its own.
+_parse_latex_antlr.version = lambda _: "4.11"
+
+Equal = Callable[[str, str], bool]
 
 
-def run(*, comparisons: int, seed: int) -> None:
-    """Print the tables of `graders`, `coverage` and `powers`; the arguments are the script's."""
-    graders.run()
-    shares = "{:.1%}".format
-    covered = coverage(comparisons, seed)
-    print(f"\n95% intervals and McNemar's test at 5%, {comparisons:,} simulated comparisons a row:")
-    print(_printed(covered))
-    power = powers(comparisons, seed)
-    print(
-        f"\nHow often the gain is shown that should be with {shares(POWER)}, "
-        f"{shares(_RIGHT)} of the unchanged questions right:"
+def minerva(answer: str, gold: str) -> bool:
+    """Return whether an answer equals the gold answer by the rules of the minerva tasks."""
+    first, second = _normal(answer), _normal(gold)
+    if first == second:
+        return True
+    difference = parse_latex(first) - parse_latex(second)
+    return bool(sympy.simplify(difference) == 0)
+
+
+def _normal(answer: str) -> str:
+    text = answer.rpartition("=")[2]
+    for old, new in _REPLACED:
+        text = text.replace(old, new)
+    for old in _REMOVED:
+        text = text.replace(old, "")
+    for pattern, new in _UNWRAPPED:
+        text = re.sub(pattern, new, text)
+    text = text.replace("$", "")
+    plain = text.replace(",", "")
+    return plain if plain.isdigit() else text
+
+
+def math_verify_alone(answer: str, gold: str) -> bool:
+    """Return whether math-verify, as it comes, finds a boxed answer equal to the gold answer."""
+    return bool(
+        math_verify.verify(
+            math_verify.parse(rf"\boxed{{{gold}}}"), math_verify.parse(rf"\boxed{{{answer}}}")
+        )
     )
-    print(_printed(power))
 
 
-def _printed(table: pd.DataFrame) -> str:
-    forms: dict[str, Callable[..., Any]] = {str(name): _number for name in table}
-    return table.to_string(index=False, formatters=forms)
+GRADERS: dict[str, Equal] = {
+    "headsweep": judge.equal,
+    "math-verify": math_verify_alone,
+    "minerva": minerva,
+    "PRM800K": prm800k_judge.equal,
+}
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value > 1 else f"{value:.1%}"
+def verdict(equal: Equal, answer: str, gold: str) -> bool:
+    """Return what a grader says of a pair; what it cannot grade in time is not right."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(_SECONDS)
+    try:
+        with redirect_stdout(None):  # ANTLR prints that versions differ
+            return equal(answer, gold)
+    except Exception:  # whatever a library raises on an answer that it cannot read
+        return False
+    finally:
+        signal.alarm(0)
 
 
-def coverage(comparisons: int, seed: int) -> pd.DataFrame:
-    """Return how often the interval of a difference holds the true gain.
+def errors(pairs: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
+    """Return each grader's errors and its milliseconds a pair.
 
     Args:
-        comparisons: number of simulated comparisons for each row.
-        seed: of the draws.
+        pairs: columns kind, answer, gold, right ("yes" or "no").
 
     Returns:
-        Columns questions, changed, gain, covered (share of the comparisons), and called: how often
-        the test finds a difference, which should be at most 5% where there is no gain. Numbers are
-        fractions.
+        A row for each kind and one for all: pairs, and two columns a grader: wrong answers that it
+        calls right, and right ones that it calls wrong. And the times, by grader.
     """
-    draw = np.random.default_rng(seed)
-    rows = []
-    for questions in QUESTIONS:
-        for changed in CHANGED:
-            for gain in (0.0, changed / 2):
-                table = _compared(draw, questions, changed, gain, comparisons)[0]
-                covered = (table["low"] <= gain) & (gain <= table["high"])
-                called = (table["p"] < 1 - LEVEL).mean()
-                rows.append((questions, changed, gain, covered.mean(), called))
-    return pd.DataFrame(rows, columns=["questions", "changed", "gain", "covered", "called"])
+    truth = pairs["right"] == "yes"
+    table = pairs.groupby("kind").size().to_frame("pairs")
+    times = {}
+    for name, equal in GRADERS.items():
+        begin = time.perf_counter()
+        said = pd.Series(
+            [
+                verdict(equal, answer, gold)
+                for answer, gold in zip(pairs["answer"], pairs["gold"], strict=True)
+            ],
+            pairs.index,
+        )
+        times[name] = 1000 * (time.perf_counter() - begin) / len(pairs)
+        table[f"{name}: false right"] = (said & ~truth).groupby(pairs["kind"]).sum()
+        table[f"{name}: false wrong"] = (~said & truth).groupby(pairs["kind"]).sum()
+    table.loc["all"] = table.sum()
+    return table, pd.Series(times)
 
 
-def powers(comparisons: int, seed: int) -> pd.DataFrame:
-    """Return how often the smallest gain that should be shown is, paired and unpaired.
-
-    The unpaired test is the z-test of two shares, as of two sets of questions. Arguments are those
-    of `coverage`.
-
-    Returns:
-        Columns questions, changed, gain, paired, unpaired (shares of the comparisons).
-    """
-    draw = np.random.default_rng(seed)
-    rows = []
-    for questions in QUESTIONS:
-        for changed in CHANGED:
-            gain = smallest_gain(questions, changed, 1)
-            table, differences = _compared(draw, questions, changed, gain, comparisons)
-            paired = (table["p"] < 1 - LEVEL).mean()
-            unpaired = _z_test(draw, differences).mean()
-            rows.append((questions, changed, gain, paired, unpaired))
-    return pd.DataFrame(rows, columns=["questions", "changed", "gain", "paired", "unpaired"])
-
-
-def _compared(
-    draw: np.random.Generator, questions: int, changed: float, gain: float, comparisons: int
-) -> tuple[pd.DataFrame, Int[np.ndarray, "questions comparisons"]]:
-    """Return the rows of `headsweep compare` for simulated pairs, and their differences."""
-    lost = changed / 2
-    won = lost + gain
-    drawn = draw.random((questions, comparisons), dtype=np.float32)
-    differences = (drawn < won).astype(np.int8) - (drawn >= 1 - lost)
-    blocks = [
-        of_pairs(part, [True] * part.shape[1])
-        for part in np.array_split(differences, ceil(comparisons / _BLOCK), axis=1)
-    ]
-    return pd.concat(blocks, ignore_index=True), differences
-
-
-def _z_test(
-    draw: np.random.Generator, differences: Int[np.ndarray, "questions comparisons"]
-) -> np.ndarray:
-    """Return whether an unpaired test of both shares finds a difference, for each comparison."""
-    unchanged = draw.random(differences.shape) < _RIGHT
-    first = np.where(differences == 0, unchanged, differences < 0).mean(axis=0)
-    second = np.where(differences == 0, unchanged, differences > 0).mean(axis=0)
-    pooled = (first + second) / 2
-    error = np.sqrt(2 * pooled * (1 - pooled) / len(differences))
-    return np.abs(second - first) > ndtri((1 + LEVEL) / 2) * error
+def run() -> None:
+    """Print the table of errors on all pairs."""
+    pairs = pd.read_csv(PAIRS, dtype=str, keep_default_na=False)
+    logging.disable()  # other graders tell of each answer that they cannot read
+    try:
+        table, times = errors(pairs)
+    finally:
+        logging.disable(logging.NOTSET)
+    right = (pairs["right"] == "yes").sum()
+    print(f"{len(pairs):,} pairs, {right:,} right; false right / false wrong of each grader:")
+    shown = table[["pairs"]].copy()
+    for name in GRADERS:
+        columns = table[f"{name}: false right"], table[f"{name}: false wrong"]
+        shown[name] = [f"{first} / {second}" for first, second in zip(*columns, strict=True)]
+    print(shown.to_string())
+    print("milliseconds a pair: " + ", ".join(f"{name} {ms:.2f}" for name, ms in times.items()))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--comparisons", type=int, default=4000, help="simulated for each row")
-    parser.add_argument("--seed", type=int, default=0, help="of what is simulated")
-    run(**vars(parser.parse_args()))
+    run()
