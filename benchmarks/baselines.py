@@ -1,18 +1,13 @@
-"""The ways to answer one sweep: the engine, the published way, and others; and its least cost."""
+"""The ways to answer one sweep: the engine, the published way, and others."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from itertools import takewhile
+from functools import cache
 from math import ceil
-from operator import eq
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
-from unittest.mock import patch
 
 import torch
-from torch import Tensor, nn
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from benchmarks.gpu import generated
@@ -20,18 +15,14 @@ from headsweep.config import Decoding
 from headsweep.engine.engine import Engine, Request
 from headsweep.engine.requests import NEAR_TIE
 from headsweep.engine.vllm import VllmEngine, VllmModel
-from headsweep.engine.weights import Linear, fast_linear
 from headsweep.errors import ModelError
-from headsweep.models.geometry import is_linear
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import edited_weights
-from headsweep.models.timing import seconds_of
-from headsweep.variants import BASE, Variant
+from headsweep.variants import Variant
 
 PUBLISHED_BATCH = 16
 PAGES_BATCH = 256
-_SIZE, _ROUNDS = 1536, 4  # of the products that `peak` measures
 Key = tuple[str, str]  # question and variant
 
 
@@ -57,16 +48,12 @@ class Outcome:
     """Tokens chosen for each question and variant, the end of sequence included."""
     near_ties: set[Key] = field(default_factory=set)  # their margin may be one of rounding
     cpu_seconds: float = 0.0
-    product_flops: float = 0.0  # where it was asked for
-    product_seconds: float = 0.0
 
     def add(self, part: "Outcome") -> None:
         """Add the answers and the times of a part of the sweep."""
         self.choices |= part.choices
         self.near_ties |= part.near_ties
         self.cpu_seconds += part.cpu_seconds
-        self.product_flops += part.product_flops
-        self.product_seconds += part.product_seconds
 
 
 def published(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
@@ -167,123 +154,17 @@ def ask(function: Callable[..., Any], *given: Any) -> Any:
     return function(_loaded[0], *given)
 
 
-def answer(loaded: LoadedModel, rival: str, work: Work, timed: bool) -> Outcome:
-    """Answer a part of the sweep; `timed` counts and times products, which takes time by itself.
+def answer(loaded: LoadedModel, rival: str, work: Work) -> Outcome:
+    """Answer a part of the sweep.
 
     Raises:
         ModelError: the rival fails; its cause in one line.
     """
     outcome, begin = Outcome(), process_time()
     try:
-        with timed_products(outcome) if timed else nullcontext():
-            RIVALS[rival](loaded, work, outcome)
+        RIVALS[rival](loaded, work, outcome)
     except Exception as error:  # a failed rival is a row of the table
         cause = " ".join(str(error).split())[:200]
         raise ModelError(f"{type(error).__name__}: {cause}") from None
     outcome.cpu_seconds = process_time() - begin
     return outcome
-
-
-@contextmanager
-def timed_products(outcome: Outcome) -> Iterator[None]:
-    """Add up the arithmetic and the time of all products of `Linear` inside the block.
-
-    On a GPU the time would be that of launching them.
-    """
-
-    def timing(name: str) -> Any:
-        right = getattr(Linear, name)
-
-        def product(layer: Linear, *given: Any) -> Tensor:
-            begin = perf_counter()
-            result: Tensor = right(layer, *given)
-            outcome.product_seconds += perf_counter() - begin
-            outcome.product_flops += 2 * layer.size * result.shape[:-1].numel()
-            return result
-
-        return patch.object(Linear, name, product)
-
-    with timing("__call__"), timing("then"):
-        yield
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Arithmetic of one token, in floating-point operations; all layers alike."""
-
-    layers: int
-    projections: int  # of a layer to queries, keys and values
-    rest: int  # of a layer: output projection and feed-forward network
-    attention: int  # of a layer to one position
-    logits: int
-
-    @classmethod
-    def of(cls, loaded: LoadedModel) -> "Costs":
-        """Return the costs of a dense decoder, from its first layer."""
-        layer = loaded.geometry.layers[0]
-        weights = {
-            f"{layer.block}.{name}": 2 * module.weight.numel()
-            for name, module in loaded.model.get_submodule(layer.block).named_modules()
-            if is_linear(module)
-        }
-        attention = layer.name.rpartition(".")[0] + "."
-        inside = [cost for name, cost in weights.items() if name.startswith(attention)]
-        projections = sum(inside) - weights[layer.name]
-        embeddings = loaded.model.get_output_embeddings()
-        return cls(
-            layers=len(loaded.geometry.layers),
-            projections=projections,
-            rest=sum(weights.values()) - projections,
-            attention=4 * layer.width,
-            logits=2 * embeddings.weight.numel(),
-        )
-
-
-def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> float:
-    """Return the floating-point operations that a sweep's distinct tokens need: a lower bound.
-
-    For tokens that it shares with the base answer, including the prompt, a pruned model can reuse
-    everything below its pruned layer. It needs logits only where a token is chosen, and at prompt
-    positions only keys and values of the last layer. Everything else depends on the head.
-
-    `choices` are the tokens chosen for each question and variant, the end of sequence included.
-    """
-    total = 0.0
-    for question, prompt in work.prompts.items():
-        base = choices[question, str(BASE)]
-        for variant in work.variants:
-            chosen = choices[question, str(variant)]
-            fed = len(prompt) + len(chosen) - 1
-            if variant.layer is None:
-                shared = 0
-                above = costs.layers
-            else:
-                common = sum(takewhile(bool, map(eq, base, chosen)))
-                shared = min(fed, len(prompt) + common)
-                above = costs.layers - 1 - variant.layer
-                total += shared * costs.rest
-            layer = costs.projections + costs.rest
-            seen, before = fed * (fed + 1) / 2, shared * (shared + 1) / 2
-            total += above * (shared * layer + before * costs.attention)
-            total += costs.layers * ((fed - shared) * layer + (seen - before) * costs.attention)
-            unused = len(prompt) - 1
-            total -= unused * costs.rest
-            if above or variant.is_base:
-                total -= unused * (unused + 1) / 2 * costs.attention
-            total += len(chosen) * costs.logits
-    return total
-
-
-@torch.inference_mode()
-def peak(loaded: LoadedModel) -> float:
-    """Return the floating-point operations a second that large products reach where a model is.
-
-    This is the best of several runs with both libraries, because other work slows them down.
-    """
-    states = torch.ones(_SIZE, _SIZE, device=loaded.device, dtype=loaded.dtype)
-    layer = nn.Linear(_SIZE, _SIZE, bias=False, device=loaded.device, dtype=loaded.dtype)
-    work = partial(layer, states)
-    seconds = [seconds_of(work) for _ in range(_ROUNDS)]
-    with fast_linear(layer):
-        seconds += [seconds_of(work) for _ in range(_ROUNDS)]
-    return 2 * _SIZE**3 / min(seconds)

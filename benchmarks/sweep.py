@@ -20,18 +20,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from benchmarks import shapes
-from benchmarks.baselines import (
-    RIVALS,
-    Costs,
-    Key,
-    Outcome,
-    Work,
-    answer,
-    ask,
-    floor,
-    peak,
-    start,
-)
+from benchmarks.baselines import RIVALS, Key, Outcome, Work, answer, ask, start
 from headsweep.arguments import count
 from headsweep.benchmarks.generated import generate
 from headsweep.benchmarks.prompts import encode_prompt
@@ -60,7 +49,7 @@ class Crew:
         ]
         # Some libraries size their pools from the environment, when they are imported.
         with patch.dict(os.environ, OMP_NUM_THREADS=str(threads)):
-            self.costs = self.ask(Costs.of)[0]
+            self.ask(type)  # starts them
 
     def ask(self, function: Any, *given: list[Any]) -> list[Any]:
         """Call a function with the model in all processes, and with arguments of their own."""
@@ -70,7 +59,7 @@ class Crew:
             futures.append(pool.submit(partial(ask, function, *arguments)))
         return [future.result() for future in futures]
 
-    def measure(self, rival: str, work: Work, *, timed: bool = False) -> tuple[float, Outcome]:
+    def measure(self, rival: str, work: Work) -> tuple[float, Outcome]:
         """Return the time until the last process has finished, and all answers.
 
         Raises:
@@ -78,7 +67,7 @@ class Crew:
         """
         parts = work.split(len(self._pools))
         begin = time.perf_counter()
-        outcomes = self.ask(answer, [rival] * len(parts), parts, [timed] * len(parts))
+        outcomes = self.ask(answer, [rival] * len(parts), parts)
         seconds = time.perf_counter() - begin
         whole = Outcome()
         for outcome in outcomes:
@@ -99,9 +88,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--shape",
         default="demo",
-        choices=("demo", "46m", "qwen2.5-1.5b"),
-        help="demo: the model as it is; 46m: embedded into a larger one that answers alike; "
-        "qwen2.5-1.5b: random weights of that shape",
+        choices=("demo", "qwen2.5-1.5b"),
+        help="demo: the model as it is; qwen2.5-1.5b: random weights of that shape",
     )
     parser.add_argument("--heads", type=count, default=24, help="pruned one at a time")
     parser.add_argument("--questions", type=count, default=200, help="of each pruned model")
@@ -154,7 +142,7 @@ def run(
         settings = settings_of(threads, len(prompts))
         for setting in settings[:1] if on_gpu else settings:
             with closing(Crew(setting, folder, dtype)) as crew:
-                _measure(crew, rows, outcomes, work, repeat, on_gpu=on_gpu)
+                _measure(crew, rows, outcomes, work, repeat)
     if "published" in outcomes:
         _compare_with_published(rows, outcomes)
     facts = {
@@ -197,13 +185,10 @@ def _measure(
     outcomes: dict[str, Outcome],
     work: Work,
     repeat: int,
-    *,
-    on_gpu: bool,
 ) -> None:
     """Measure all rivals in turn, round after round, after a small part of the work to warm up.
 
-    `rows` and `outcomes` keep each rival's fastest setting, or the cause of its failure. Products
-    are timed where they run by themselves: a GPU computes while the host goes on.
+    `rows` and `outcomes` keep each rival's fastest setting, or the cause of its failure.
     """
     few = Work(dict([*work.prompts.items()][: 2 * crew.setting[0]]), work.variants[:2], 8)
     seconds: dict[str, list[float]] = {rival: [] for rival in rows}
@@ -222,7 +207,6 @@ def _measure(
             seconds[rival].append(taken)
             processes, threads = crew.setting
             _LOG.info("%s, %d × %d threads: %.2f s", rival, processes, threads, taken)
-    rate = sum(crew.ask(peak))
     for rival, row in rows.items():
         if "failure" in row:
             continue
@@ -230,32 +214,20 @@ def _measure(
         if taken >= row.get("seconds", inf):
             continue
         outcomes[rival] = latest[rival]
-        rows[rival] = _row(crew, work, latest[rival], taken, rate)
+        rows[rival] = _row(crew.setting, latest[rival], taken)
         if rival == "engine":
             rows[rival]["unchanged"] = _unchanged(latest[rival].choices)
-            timed = None if on_gpu else crew.measure(rival, work, timed=True)[1]
-            if timed and timed.product_seconds:  # else the model runs by its own modules
-                processes, threads = crew.setting
-                rows[rival] |= {
-                    "fed_flops": timed.product_flops,
-                    "product_rate": timed.product_flops / timed.product_seconds * processes,
-                    "outside_seconds": timed.cpu_seconds - timed.product_seconds * threads,
-                }
 
 
-def _row(crew: Crew, work: Work, outcome: Outcome, seconds: float, rate: float) -> dict[str, Any]:
-    """Return what is told of a rival's outcome; large products have this rate in the processes."""
-    least = floor(work, outcome.choices, crew.costs)
+def _row(setting: Setting, outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """Return what is told of a rival's outcome."""
     return {
-        "setting": list(crew.setting),
+        "setting": list(setting),
         "seconds": seconds,
         "cpu_seconds": outcome.cpu_seconds,
         "tokens_per_second": sum(map(len, outcome.choices.values())) / seconds,
         "answers": len(outcome.choices),
         "near_ties": len(outcome.near_ties),
-        "peak": rate,
-        "floor_flops": least,
-        "of_floor": least / rate / seconds,
     }
 
 
@@ -269,11 +241,11 @@ def _unchanged(choices: Mapping[Key, Sequence[int]]) -> float:
 
 
 def report(facts: Mapping[str, Any]) -> str:
-    """Return the table, with lines on the work and on the engine's arithmetic."""
+    """Return the table, with lines on the work and on the engine's answers."""
     lines = [
         f"{len(facts['variants'])} variants × {facts['questions']} questions, shape "
         f"{facts['shape']}; each rival at its fastest processes × threads",
-        f"{'':16}{'threads':>8}{'s':>9}{'CPU s':>9}{'×':>7}{'tokens/s':>10}{'floor':>7}  differ",
+        f"{'':16}{'threads':>8}{'s':>9}{'CPU s':>9}{'×':>7}{'tokens/s':>10}  differ",
     ]
     for name, row in facts["rows"].items():
         if "failure" in row:
@@ -286,30 +258,16 @@ def report(facts: Mapping[str, Any]) -> str:
         lines.append(
             f"{name:16}{'{} × {}'.format(*row['setting']):>8}{row['seconds']:9.2f}"
             f"{row['cpu_seconds']:9.2f}{ratio:>7}"
-            f"{row['tokens_per_second']:10.0f}{row['of_floor']:7.1%}  {compared}"
+            f"{row['tokens_per_second']:10.0f}  {compared}"
         )
     engine = facts["rows"].get("engine", {})
     if "unchanged" in engine:
         lines.append(
-            f"engine: {_products(engine)}{engine['unchanged']:.1%} of the pruned models' answers "
+            f"engine: {engine['unchanged']:.1%} of the pruned models' answers "
             f"unchanged; near ties (margin at most {facts['near_tie']:g}): {engine['near_ties']}, "
             f"differing {engine.get('near_ties_differing', 0)}"
         )
     return "\n".join(lines)
-
-
-def _products(engine: Mapping[str, Any]) -> str:
-    """Return words for the engine's products; none if they were not timed."""
-    if "fed_flops" not in engine:
-        return ""
-    fed, least, rate, most = (
-        engine[name] / 1e9 for name in ("fed_flops", "floor_flops", "product_rate", "peak")
-    )
-    return (
-        f"{fed:.1f} GFLOP in products, {least:.1f} at least (attention included); "
-        f"products at {rate:.0f} of {most:.0f} GFLOP/s; {engine['outside_seconds']:.2f} CPU s "
-        f"outside them; "
-    )
 
 
 if __name__ == "__main__":
