@@ -5,7 +5,18 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+import warm
+from headsweep.machine import fork_server
+
 HEAD_DIM = 8
+
+
+@pytest.fixture(scope="module")
+def warm_engines():
+    """Have engines fork from the server of mini-runs: else importing is most of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(fork_server.ADDRESS, warm.environment()[fork_server.ADDRESS])
+        yield
 
 
 @pytest.fixture(scope="session")

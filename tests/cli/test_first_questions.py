@@ -23,6 +23,7 @@ from headsweep.store.batches import batches
 from headsweep.workflow import preflight
 from mini import REASONER
 
+pytestmark = pytest.mark.usefixtures("warm_engines")
 ROWS = 13
 LIMIT = 60
 FIRST = ["builtin:reasoner", "mine.csv", "--question-column", "q", "--layers", "2"]

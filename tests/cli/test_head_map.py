@@ -4,6 +4,7 @@ import re
 from functools import wraps
 
 import pandas as pd
+import pytest
 import torch
 
 from headsweep.cli import commands
@@ -26,6 +27,7 @@ def test_heads_that_are_printed_as_shown_are_those_of_the_table(monkeypatch, cap
     assert "+0.0004  [+0.0002, +0.0006]" in told
 
 
+@pytest.mark.usefixtures("warm_engines")
 def test_a_map_by_hand_prints_heads_and_goes_on_with_the_layers_that_lack(
     tmp_path, monkeypatch, capsys
 ):

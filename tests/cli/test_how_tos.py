@@ -201,6 +201,7 @@ def folder(llama, tmp_path_factory):
     return folder
 
 
+@pytest.mark.usefixtures("warm_engines")
 def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
     monkeypatch.chdir(folder)
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]

@@ -23,6 +23,7 @@ from headsweep.errors import ConfigError, EngineError
 from headsweep.files.record import record_path
 from headsweep.results.run import Run
 
+pytestmark = pytest.mark.usefixtures("warm_engines")
 HEAD_DIM = 8
 NEW_TOKENS = 5
 QUESTIONS = [f"{a} plus {a * a % 19}" for a in range(20)]
@@ -54,7 +55,7 @@ def last_number(text, has_ended):
 
 
 @pytest.fixture(scope="module")
-def swept(llama, tmp_path_factory):
+def swept(warm_engines, llama, tmp_path_factory):
     """A finished sweep: its folder and its command, without `--out`."""
     folder = tmp_path_factory.mktemp("swept")
     shutil.copytree(llama, folder / "my-llama")
