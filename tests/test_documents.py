@@ -1,15 +1,12 @@
 import re
 import shlex
-import shutil
 import subprocess
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from headsweep.cli import main as cli
-from processes import python
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -135,24 +132,3 @@ def test_the_repository_s_owner_is_named_in_pyproject_alone():
 
 def test_the_former_name_stands_only_where_it_is_explained():
     assert {path for path, _ in tracked(f"(?i){FORMER}")} == {"docs/LOG.md"}
-
-
-def test_the_package_works_from_its_wheel(tmp_path):
-    source = tmp_path / "source"
-    shutil.copytree(
-        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
-    )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    build = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
-    python("-m", *build, tmp_path, source)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-    listed = subprocess.check_output(["git", "ls-files", "src"], cwd=ROOT, text=True).splitlines()
-    kept = [Path(file).relative_to("src") for file in listed if (ROOT / file).exists()]
-    assert [file for file in kept if not (tmp_path / "site" / file).exists()] == []
-    code = "from headsweep.cli import main as cli; print(cli.__file__); "
-    code += "raise SystemExit(cli.main(['--version']))"
-    found = python("-P", "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
-    assert found.startswith(str(tmp_path / "site"))

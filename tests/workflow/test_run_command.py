@@ -19,14 +19,15 @@ BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(
 PROFILE = """\
 __use_yte__: true
 quiet: ?__import__("pathlib").Path("STOLEN").touch() or "all"
+default-resources:
+  mem_mb: __import__("pathlib").Path("STOLEN").touch() or 7
 """
-"""Snakemake evaluates this when it reads the profile."""
+"""Snakemake evaluates this when it reads the profile, and for each job."""
 
 
-def shipped_files():
-    """Return the tracked files of the workflow and its configs."""
-    command = ["git", "ls-files", "-z", "Snakefile", "workflow", "config"]
-    listed = subprocess.check_output(command, cwd=ROOT, text=True)
+def tracked(*places):
+    """Return the tracked files of some places."""
+    listed = subprocess.check_output(["git", "ls-files", "-z", *places], cwd=ROOT, text=True)
     return [Path(name) for name in listed.split("\0") if name]
 
 
@@ -34,9 +35,8 @@ def shipped_files():
 def installed(tmp_path_factory):
     """A folder with the package as its wheel installs it, made of tracked files alone."""
     folder = tmp_path_factory.mktemp("installed")
-    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
-    for name in filter(None, listed.split("\0")):
-        if not name.startswith(("results/", "tests/")):
+    for name in tracked():
+        if name.parts[0] not in ("results", "tests"):
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / "source" / name, follow_symlinks=False)
     done = subprocess.run(
@@ -49,9 +49,11 @@ def installed(tmp_path_factory):
     return folder / "site"
 
 
-def test_a_wheel_has_every_file_of_the_workflow_and_no_link(installed):
+def test_a_wheel_has_every_file_of_the_package_and_of_the_workflow_and_no_link(installed):
+    own = [file.relative_to("src") for file in tracked("src")]
+    assert [file for file in own if not (installed / file).exists()] == []
     shipped = installed / "headsweep/shipped"
-    files = shipped_files()
+    files = tracked("Snakefile", "workflow", "config")
     assert {Path("Snakefile"), Path("config/demo.yaml")} <= {*files}
     for file in files:
         assert (shipped / file).read_bytes() == (ROOT / file).read_bytes(), file
@@ -69,27 +71,41 @@ def test_in_a_clone_it_is_the_workflow_at_the_top():
             start.command("a.yaml", [fixed])
 
 
-def test_an_installed_package_runs_in_any_folder_and_takes_no_stranger_s_profile(
-    installed, tmp_path
-):
+@pytest.fixture
+def received(tmp_path):
+    """A folder of a stranger's, which runs code if it is let."""
     for folder in ("profiles/default", "default"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "config.yaml").write_text(PROFILE)
-    for name in ("snakemake", "yte", "torch", "sitecustomize"):
-        (tmp_path / f"{name}.py").write_text('import pathlib\npathlib.Path("STOLEN").touch()\n')
-    (tmp_path / "Snakefile").write_text('Path("STOLEN").touch()\n')
+    for name in ("snakemake.py", "yte.py", "torch.py", "sitecustomize.py", "Snakefile"):
+        (tmp_path / name).write_text('import pathlib\npathlib.Path("STOLEN").touch()\n')
+    return tmp_path
+
+
+def test_snakemake_alone_runs_a_stranger_s_code(received):
+    """What the next test holds of `headsweep run` is no matter of course."""
+    config = str(ROOT / "config/published.yaml")
+    words = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", config, "--dry-run"]
+    program = Path(sys.executable).with_name("snakemake")
+    subprocess.run([program, *words], cwd=received, capture_output=True, check=False)
+    assert (received / "STOLEN").exists()
+
+
+def test_an_installed_package_runs_in_any_folder_and_takes_no_stranger_s_profile(
+    installed, received
+):
     config = installed / "headsweep/shipped/config/published.yaml"
     command = [sys.executable, "-P", "-m", "headsweep", "run", config]
     environment = os.environ | {"PYTHONPATH": str(installed), "HEADSWEEP_QUIET": ""}
 
     def run(*words):
         return subprocess.run(
-            [*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+            [*command, *words], cwd=received, env=environment, capture_output=True, text=True
         )
 
     dry = run("--dry-run", "--quiet")
     assert dry.returncode == 0, dry.stderr
     assert planned(dry)["audit"] == 1
     assert f"specific profile {installed}/headsweep/shipped/workflow/profiles/default" in dry.stderr
-    assert not (tmp_path / "STOLEN").exists()
+    assert not (received / "STOLEN").exists()
     assert run("results/published/nothing.csv").returncode == 1  # Snakemake's own status
