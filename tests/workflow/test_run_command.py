@@ -98,14 +98,19 @@ def test_an_installed_package_runs_in_any_folder_and_takes_no_stranger_s_profile
     command = [sys.executable, "-P", "-m", "headsweep", "run", config]
     environment = os.environ | {"PYTHONPATH": str(installed), "HEADSWEEP_QUIET": ""}
 
-    def run(*words):
-        return subprocess.run(
-            [*command, *words], cwd=received, env=environment, capture_output=True, text=True
-        )
-
-    dry = run("--dry-run", "--quiet")
+    command += ["--dry-run", "--quiet"]
+    dry = subprocess.run(command, cwd=received, env=environment, capture_output=True, text=True)
     assert dry.returncode == 0, dry.stderr
     assert planned(dry)["audit"] == 1
     assert f"specific profile {installed}/headsweep/shipped/workflow/profiles/default" in dry.stderr
     assert not (received / "STOLEN").exists()
-    assert run("results/published/nothing.csv").returncode == 1  # Snakemake's own status
+
+
+def test_the_command_becomes_snakemake_whose_status_is_its_own(monkeypatch):
+    became = []
+    monkeypatch.setattr(os, "execve", lambda *given: became.append(given))
+    config = ROOT / "config/published.yaml"
+    start.run(config, 3, [])
+    ((program, words, environment),) = became
+    assert words == start.command(config, ["--cores", "3"])
+    assert (program, environment["PYTHONSAFEPATH"]) == (sys.executable, "1")
