@@ -6,6 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import warm
+from headsweep.grading import pool
 from headsweep.machine import fork_server
 
 HEAD_DIM = 8
@@ -17,6 +18,20 @@ def warm_engines():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(fork_server.ADDRESS, warm.environment()[fork_server.ADDRESS])
         yield
+
+
+@pytest.fixture(scope="module")
+def kept_graders():
+    """Have processes that grade stay for the next command, as they do within one call."""
+    perform = pool._perform
+
+    def kept(step, items, workers, limits, keep, progress=None):
+        return perform(step, items, workers, limits, True, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "_perform", kept)
+        yield
+    pool.close_kept()
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from headsweep.variants import BASE, Variant
 from mini import REASONER
 from processes import python
 
+pytestmark = pytest.mark.usefixtures("kept_graders")
 QUESTIONS_ASKED = 11
 FINISHED, FIRST, SECOND, NOT_BEGUN = (Variant(1, head) for head in range(4))
 BATCH = ("tiny", "greedy", "test")
