@@ -66,21 +66,19 @@ def assert_recomputed(made, account, run):
             assert recompute.compare(f"{before}9{after}", facts)[1], f"{before[-40:]}{after[:40]}"
 
 
-@pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: runs the whole demo")
+pytestmark = pytest.mark.skipif(
+    "HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: takes minutes, and the whole demo"
+)
+
+
 def test_the_demo_gives_what_its_page_says():
     run = Path(os.environ.get("HEADSWEEP_DEMO", readme.ROOT / "results/demo"))  # `make figures`
     assert_stated(readme.DEMO, run, FEW_QUESTIONS)
 
 
-LONG = pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: takes a minute")
-
-
 @pytest.mark.parametrize(
     "account",
-    [
-        readme.FAMILIES,
-        *(pytest.param(long, marks=LONG) for long in (readme.MATH, readme.REAL, readme.MAP)),
-    ],
+    [readme.FAMILIES, readme.MATH, readme.REAL, readme.MAP],
     ids=lambda of: of.folder,
 )
 def test_a_run_of_the_gallery_is_redrawn_from_its_answers_as_it_stands(account, tmp_path):
