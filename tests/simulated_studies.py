@@ -36,15 +36,16 @@ def study(**changes):
 def results(of=None, *, name="asdiv", examples=240, of_seed=0.01, papers_data="ASDiv-A"):
     """Return a simulated compression; each arm is a little worse than the one before."""
     own = of or study()
+    arms = own.settings  # made anew by each look
     return StudyResults(
         name=name,
         study=own,
-        outcomes=_outcomes(own, examples, of_seed),
+        outcomes=_outcomes(own, arms, examples, of_seed),
         histories={
             arm: {seed: _history(arm, settings, seed) for seed in own.seeds}
-            for arm, settings in own.settings.items()
+            for arm, settings in arms.items()
         },
-        measurements=_measurements(own),
+        measurements=_measurements(own, arms),
         papers_data=papers_data,
         encoder=ENCODER,
     )
@@ -54,13 +55,13 @@ def _bits(own, arm):
     return (False, True)[: 1 + (arm in own.int8)]
 
 
-def _outcomes(own, examples, of_seed):
+def _outcomes(own, arms, examples, of_seed):
     draw = np.random.default_rng(0)
     easy = draw.beta(1.0, 1.2, examples)
     strata = np.select([easy < 0.2, easy < 0.45], ["high", "medium"], "low")
     ids = [f"test/{i:03}" for i in range(examples)]
     tables = []
-    for place, arm in enumerate(own.settings):
+    for place, arm in enumerate(arms):
         for seed, quantised in product(own.seeds, _bits(own, arm)):
             chance = easy - 0.003 * place - 0.01 * quantised + of_seed * draw.normal()
             strict = draw.random(examples) < 0.15 + 0.7 * (chance > 0.5)
@@ -106,15 +107,15 @@ def _history(arm, settings, seed):
     }
 
 
-def _measurements(own):
+def _measurements(own, arms):
     rows = []
-    for arm, settings in own.settings.items():
-        removed = _removed(settings)
-        held = removed * ENCODER.head_parameters
+    for arm, settings in arms.items():
+        gone = _removed(settings)
+        held = gone * ENCODER.head_parameters
         for bits, tokens, batch in product(_bits(own, arm), own.tokens, own.batches):
-            flops = tokens * (2_000_000 - 20_000 * removed)
+            flops = tokens * (2_000_000 - 20_000 * gone)
             seconds = 1e-3 + flops * batch * 1e-11 * (0.7 if bits else 1)
-            peak = 30_000_000 - 40_000 * removed if batch > 1 else None
+            peak = 30_000_000 - 40_000 * gone if batch > 1 else None
             size = int((1.4 if bits else 4) * (WHOLE - held))
             row = (arm, bits, tokens, batch, seconds, PARAMETERS - held, WHOLE - held, flops)
             rows.append((*row, size, peak))
@@ -132,7 +133,7 @@ def all_results():
 
 
 def fill(store):
-    for one in all_results():
+    for one in all_results() if store.config.compressions else ():
         if one.name in store.config.compressions:
             write(store, one)
 

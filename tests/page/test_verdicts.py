@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scenes import SCENES, lead, outcome
-from scipy.stats import binom, t
+from scipy.stats import norm, t
 
 import simulation
 from headsweep.files import paths
@@ -95,35 +95,40 @@ def compared(*rows, picked_of=1):
     return Together([Comparison("", source, picked_of) for source in sources])
 
 
-def test_of_several_entries_without_an_effect_one_is_named_in_no_more_than_5_percent():
-    draw, named, alone = np.random.default_rng(6), 0, 0
-    draws, errors = 1500, np.array([0.01, 0.02, 0.03, 0.05])
-    for _ in range(draws):
-        differences = draw.normal(0, errors)
-        half = 1.959964 * errors
-        ends = zip(differences - half, differences + half, strict=True)
+def test_several_entries_are_marked_by_holm_s_correction_over_all_and_one_interval_says_the_same():
+    draw, errors, seen = np.random.default_rng(6), np.array([0.01, 0.02, 0.03, 0.05]), set()
+    for _ in range(20):
+        differences = draw.normal(0, 2.3 * errors)
+        ends = zip(differences - 1.959964 * errors, differences + 1.959964 * errors, strict=True)
         together = compared(*(lead(*each) for each in ends))
-        rows = [each.row for each in together.comparisons]
-        named += set(together.marks) != {Mark.NOT_SHOWN}
-        alone += any(row.direction("low", "high") is not Mark.NOT_SHOWN for row in rows)
+        wanted = [Mark.NOT_SHOWN] * 4
+        p = 2 * norm.sf(abs(differences / errors))
+        for rank, place in enumerate(np.argsort(p)):
+            if (4 - rank) * p[place] >= 0.05:
+                break
+            wanted[place] = Mark.BETTER if differences[place] > 0 else Mark.WORSE
+        assert together.marks == wanted
+        shown = sum(mark is not Mark.NOT_SHOWN for mark in wanted)
+        seen.add((shown, int((p < 0.05).sum())))
         reported = together.reported
-        mark = together.mark(reported)
-        if mark is not Mark.NOT_SHOWN:  # the interval that is shown says the same
-            assert reported.row.jointly(len(rows)).direction("low", "high") == mark
-    assert named <= binom.isf(1e-4, draws, 0.05)
-    assert alone > 0.15 * draws
+        assert reported is together.comparisons[p.argmin() if shown else 0]
+        if shown:  # the interval that is shown says the same
+            mark = together.mark(reported)
+            assert reported.row.jointly(4).direction("low", "high") is mark
+    assert {shown for shown, _ in seen} >= {0, 1, 2}
+    assert {alone for shown, alone in seen if not shown} > {0}  # each for itself would be shown
 
 
-def test_a_rival_that_is_picked_of_several_is_no_more_often_found_better_without_an_effect():
-    draw, draws = np.random.default_rng(7), 1500
-    corrected, alone = 0, 0
-    for _ in range(draws):
-        worst = (draw.normal() + draw.normal(size=3)).min() / 2**0.5  # SPRINT minus the best of 3
-        row = lead(worst - 1.959964, worst + 1.959964)
-        corrected += compared(row, picked_of=3).marks == [Mark.WORSE]
-        alone += compared(row).marks == [Mark.WORSE]
-    assert corrected <= binom.isf(1e-4, draws, 0.025)
-    assert alone > binom.isf(1e-4, draws, 0.025)
+def test_a_rival_that_is_picked_of_several_counts_as_so_many_tests():
+    for p in (0.01, 0.0166, 0.0168, 0.04):
+        half = 0.1 * norm.isf(0.025) / norm.isf(p / 2)
+        row, other = lead(-0.1 - half, -0.1 + half), lead(-0.1, 0.05)
+        picked = compared(row, picked_of=3)
+        assert picked.marks == compared(row, row, row).marks[:1]
+        assert picked.marks == [Mark.WORSE if p < 0.05 / 3 else Mark.NOT_SHOWN]
+        both = Together([*picked.comparisons, *compared(other).comparisons])
+        assert both.tests == 4
+        assert both.marks[0] is (Mark.WORSE if p < 0.05 / 4 else Mark.NOT_SHOWN)
 
 
 def test_student_s_intervals_are_widened_by_student_s_quantiles():
