@@ -274,7 +274,7 @@ def test_of_the_papers_size_a_page_is_small_and_opens_a_head(filled, browser):
     values = simulation.DEMO | {"embedders": {}, "selectors": {}, "comparisons": {}}
     model = values["models"]["reasoner"] | {"layers": 28, "heads": 28}
     values["questions"] = {"q": {"benchmark": "generated_math", "split": "test", "n": 500}}
-    sweep = {"model": "wide", "questions": "q", "layers": list(range(0, 28, 4))}
+    sweep = {"model": "wide", "questions": "q", "layers": list(range(0, 28, 8))}
     config = parse(values | {"models": {"wide": model}, "sweeps": {"wide": sweep}})
     simulation.fill(config, text="and note that 3x = 48. " * 20)
     page = written(config)

@@ -91,6 +91,12 @@ def without_run():
     return claims(Store(bare), PUBLISHED)
 
 
+@pytest.fixture(scope="module")
+def audited():
+    """Return the audit of the papers' printed tables."""
+    return audit(head_pruning(PUBLISHED), seed=0)
+
+
 def rows(*values, of="all"):
     table = pd.DataFrame({"of": [of] * len(values)})
     exact = all(not isinstance(value, tuple) for value in values)
@@ -201,10 +207,8 @@ def test_every_published_accuracy_is_the_count_that_was_printed():
     assert sum(SIZES.values()) == 500
 
 
-def test_gains_are_those_of_the_printed_tables_and_chance_explains_them_but_no_planted_one():
-    table = head_pruning(PUBLISHED)
-    found = audit(table, seed=0)
-    pairs, summary = (found[name].set_index("exhibit") for name in ("pairs", "sprint"))
+def test_gains_are_those_of_the_printed_tables_and_chance_explains_them_but_no_planted_one(audited):
+    pairs, summary = (audited[name].set_index("exhibit") for name in ("pairs", "sprint"))
     pairs = pairs.set_index(["layer", "subject"], append=True)
     example = pairs.loc[("Table 2", 15, "Counting & Probability")]
     assert example["gain"] == pytest.approx(6 / 38)  # the paper's own example, +16%
@@ -221,7 +225,7 @@ def test_gains_are_those_of_the_printed_tables_and_chance_explains_them_but_no_p
     assert summary["median_head"].drop("Figure 5").to_dict() == wanted
     assert summary["gain"].between(summary["chance_low"], summary["chance_high"] + 1e-9).all()
     assert summary["beyond"].max() <= 2
-    table = table[table["model"] == "Meta-Llama-3-8B-Instruct"].copy()
+    table = head_pruning(PUBLISHED).query("model == 'Meta-Llama-3-8B-Instruct'").copy()
     table.loc[table["head"] == 7, "accuracy"] += 0.15
     planted = audit(table, seed=0)["total"].iloc[0]
     assert planted["beyond"] > 12 and planted["beyond"] > planted["luck_high"]
@@ -239,7 +243,7 @@ def test_small_specialities_of_every_head_stay_unseen_as_the_verdict_says(
     whole = whole["accuracy"].groupby(level=[0, 1, 2, 3]).first()
     places = pd.MultiIndex.from_frame(table[whole.index.names])
     base = pd.Series(whole.reindex(places).to_numpy(), table.index).fillna(table["accuracy"])
-    for seed in range(25 if "HEADSWEEP_NIGHTLY" in os.environ else 3):
+    for seed in range(25 if "HEADSWEEP_NIGHTLY" in os.environ else 1):
         draw = np.random.default_rng(seed)
         gain = draw.normal(0, speciality, len(table))
         won, lost = (draw.binomial(table["n"], 0.08 + np.maximum(own, 0)) for own in (gain, -gain))
@@ -250,11 +254,12 @@ def test_small_specialities_of_every_head_stay_unseen_as_the_verdict_says(
         assert (total["beyond"] > total["luck_high"]) == seen
 
 
-def test_luck_is_counted_in_draws_that_share_their_base_and_not_as_5_percent_of_the_pairs():
-    found = audit(head_pruning(PUBLISHED), seed=0)
-    (total,), summary = found["total"].to_dict("records"), found["sprint"]
+def test_luck_is_counted_in_draws_that_share_their_base_and_not_as_5_percent_of_the_pairs(
+    audited,
+):
+    (total,), summary = audited["total"].to_dict("records"), audited["sprint"]
     assert total["pairs"] == 101 == summary["pairs"].sum()
-    assert total["beyond"] == found["pairs"]["beyond"].sum()
+    assert total["beyond"] == audited["pairs"]["beyond"].sum()
     assert total["luck"] == pytest.approx(summary["luck"].sum())
     # Counts are discrete: fewer than 5% of the gains by chance exceed what 95% stay within.
     assert total["luck"] == pytest.approx(exact_luck(head_pruning(PUBLISHED)), abs=0.2)
@@ -265,10 +270,9 @@ def test_luck_is_counted_in_draws_that_share_their_base_and_not_as_5_percent_of_
     assert _counted(10, np.zeros(99)) == {"beyond": 10, "luck": 0, "p": 0.01, "luck_high": 0}
 
 
-def test_luck_and_gains_are_held_against_the_same_number(monkeypatch):
+def test_luck_and_gains_are_held_against_the_same_number(audited, monkeypatch):
     """By chance alone the best of the table exceeds its `most` as rarely as the draws do."""
-    table = head_pruning(PUBLISHED)
-    most = audit(table, seed=0)["pairs"]["most"].to_numpy()
+    most = audited["pairs"]["most"].to_numpy()
     drawn_pairs = []
 
     def drawn(pairs, *_):
@@ -279,7 +283,7 @@ def test_luck_and_gains_are_held_against_the_same_number(monkeypatch):
         return np.tile([limits, limits + 1e-6], (2000, 1))
 
     monkeypatch.setattr("headsweep.results.published.gains_by_chance", drawn)
-    total = audit(table, seed=0)["total"].iloc[0]
+    total = audit(head_pruning(PUBLISHED), seed=0)["total"].iloc[0]
     assert total["luck"] == total["pairs"] / 2
 
 
