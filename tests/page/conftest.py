@@ -4,7 +4,8 @@ from contextlib import chdir
 
 import chromium
 import pytest
-from scenes import filled
+import scenes
+from filelock import FileLock
 
 
 @pytest.fixture(scope="session")
@@ -29,11 +30,17 @@ def browser(tmp_path_factory):
         process.wait(timeout=300)
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory):
-    """Return the folder and the config of a run that is filled once for all tests."""
-    with chdir(folder := tmp_path_factory.mktemp("run")):
-        config = filled()
+@pytest.fixture(scope="session")
+def once(shared):
+    """Return the folder and the config of a run that is filled once for all workers."""
+    config = scenes.planned()
+    folder, finished = shared / "scenes", shared / "scenes.finished"
+    with FileLock(shared / "scenes.lock"):
+        if not finished.exists():
+            folder.mkdir()
+            with chdir(folder):
+                scenes.fill(config)
+            finished.touch()
     return folder, config
 
 

@@ -18,15 +18,17 @@ from headsweep.results.verdicts import verdicts
 from headsweep.store.layout import Store
 
 
-def filled():
+def planned():
     values = simulation.DEMO | {"comparisons": {}}
     values["selectors"] = dict.fromkeys(("one", "two"), values["selectors"]["math"])
-    config = parse(values)
+    return parse(values)
+
+
+def fill(config):
     simulation.fill(config)
     jobs.write_controls(Store(config), "demo")
     audit = pd.DataFrame({"pairs": [100], "beyond": 5, "luck": 2.7, "luck_high": 7, "p": 0.2})
     write_csv(Store(config).path(paths.AUDIT_TABLE, paper="total"), audit)
-    return config
 
 
 def outcome(config, section):
