@@ -30,6 +30,7 @@ HOSTILE = (
     "</script><script>alert(1)</script><img src='https://example.org/x' onerror=alert(2)>"
     "<svg onload=alert(3)> \u202eabc\u2066 \x1b[31m &lt;b&gt; ]]> <!-- \u2028 ' \" \\ {{ 7*7 }} 𝔘"
 )
+ONE_SWEEP = simulation.DEMO | {"papers": False, "embedders": {}, "selectors": {}, "comparisons": {}}
 GEOMETRY = "[...one.options].find((each) => each.text.startsWith('Geometry')).value"
 
 
@@ -174,10 +175,10 @@ def test_a_mark_in_a_group_is_told_as_one_of_q_and_not_of_the_corrected_test(swe
 @pytest.fixture(scope="module")
 def once(tmp_path_factory):
     """Return the folder and the config of a run of one sweep, with all that its page shows."""
-    config = simulation.demo().model_copy(update={"selectors": {}, "comparisons": {}})
     with chdir(folder := tmp_path_factory.mktemp("run")):
+        config = parse(ONE_SWEEP)
         simulation.fill(config)
-        simulation.write(config, figures=False)
+        write_tables(config)
     return folder, config
 
 
@@ -191,10 +192,14 @@ def filled(once, enter_copy):
 
 def written(config):
     """Write what is known of the sweeps of a run anew, and its page; return the page."""
+    write_tables(config)
+    return page_of(config)
+
+
+def write_tables(config):
     for sweep in config.sweeps:
         jobs.write_tables(Store(config), sweep, simulation.PUBLISHED)
         jobs.write_controls(Store(config), sweep)
-    return page_of(config)
 
 
 def page_of(config):
@@ -238,8 +243,9 @@ def test_hostile_text_stays_inert(filled, browser):
 
 
 def test_several_sweeps_go_by_their_titles_which_fit_a_phone(filled, browser):
-    values = simulation.DEMO | {"embedders": {}, "selectors": {}, "comparisons": {}}
-    known, own = values["models"]["reasoner"], values["sweeps"]["demo"]
+    values = {**ONE_SWEEP}
+    known = values["models"]["reasoner"]
+    own = {**values["sweeps"]["demo"], "heads": [0, 1], "placebos": "none"}
     named = "A model with a name as long as one gets"
     values["models"] = values["models"] | {"other": {**known, "dtype": "float32", "title": named}}
     other = {**own, "model": "other"}
@@ -271,7 +277,7 @@ def test_a_run_without_texts_shows_ids_and_keeps_its_outcomes(filled, browser):
 
 
 def test_of_the_papers_size_a_page_is_small_and_opens_a_head(filled, browser):
-    values = simulation.DEMO | {"embedders": {}, "selectors": {}, "comparisons": {}}
+    values = {**ONE_SWEEP}
     model = values["models"]["reasoner"] | {"layers": 28, "heads": 28}
     values["questions"] = {"q": {"benchmark": "generated_math", "split": "test", "n": 500}}
     sweep = {"model": "wide", "questions": "q", "layers": list(range(0, 28, 8))}

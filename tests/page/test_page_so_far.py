@@ -118,13 +118,10 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
     folder, config = run
     report = (folder / "report.html").rename("aside.html")
     waits = []
-    if ends != "a report":  # the page is the same
 
-        def write(run):
-            (run / "so-far.html").touch()
-            return run / "so-far.html"
-
-        monkeypatch.setattr(peek_page, "write", write)
+    def write(run):
+        (run / "so-far.html").touch()
+        return run / "so-far.html"
 
     def wait(seconds):
         waits.append(seconds)
@@ -138,6 +135,7 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
     def running():
         return None if len(waits) == 2 and ends == "nothing at work" else "an engine"
 
+    monkeypatch.setattr(peek_page, "write", write)
     monkeypatch.setattr(peek_page, "what_works", running)
     monkeypatch.setattr(peek_page.time, "sleep", wait)
     status = cli.main(["peek", config.run, "--page"])
