@@ -126,10 +126,14 @@ def _measurements(own, arms):
     return table.assign(test_time=ratio, test_time_low=0.97 * ratio, test_time_high=1.02 * ratio)
 
 
-def all_results():
+def all_studies():
     changes = {"title": "ASDiv-A, one seed", "arms": ["baseline", "full"], "variations": {}}
-    least = study(**changes, seeds=[3], int8=[])
-    return [results(), results(least, name="lone", examples=53)]
+    return {"asdiv": study(), "lone": study(**changes, seeds=[3], int8=[])}
+
+
+def all_results():
+    whole, least = all_studies().values()
+    return [results(whole), results(least, name="lone", examples=53)]
 
 
 def fill(store):

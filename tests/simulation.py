@@ -74,8 +74,8 @@ def whole():
     frontiers = {"math": {**families, "sampling": ["T0.6"], "scales": {"weights": [20]}}}
     data = {"dataset": "asdiv_a", "file": "asdiv_a.jsonl", "partition": {"protocol": "folds"}}
     problems, solvers = {"asdiv_a": data}, {"tiny": {"profile": "tiny"}}
-    compressions = {results.name: results.study for results in simulated_studies.all_results()}
-    parts = {"problems": problems, "solvers": solvers, "compressions": compressions}
+    parts = {"problems": problems, "solvers": solvers}
+    parts |= {"compressions": simulated_studies.all_studies()}
     return parse(DEMO | parts | {"run": "whole", "frontiers": frontiers})
 
 

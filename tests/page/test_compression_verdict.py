@@ -34,13 +34,18 @@ def written(examples, lone):
     for place, size in enumerate(lone):
         arms = {"arms": ["baseline", "full"], "title": f"Alone {place}"}
         made.append(simulated_studies.results(_study(**arms), name=f"alone{place}", examples=size))
+    return write_tables(made)
+
+
+def write_tables(made):
+    """Write the tables of a run of these compressions without the papers; return its config."""
     gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
     studies = {results.name: results.study for results in made}
-    config = simulation.whole().model_copy(update=gone | {"compressions": studies})
+    changes = {**gone, "papers": False, "compressions": studies}
+    config = simulation.whole().model_copy(update=changes)
     for results in made:
         simulated_studies.write(Store(config), results)
     jobs.write_compression_tables(Store(config), simulation.PUBLISHED)
-    jobs.write_audit(Store(config), simulation.PUBLISHED)
     return config
 
 
@@ -220,13 +225,7 @@ def test_causal_scores_stand_beside_a_worse_verdict_and_are_explained_once(tmp_p
         simulated_studies.results(_study(**CAUSAL, title=f"Study {place}"), name=f"study{place}")
         for place in range(2)
     ]
-    gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
-    studies = {results.name: results.study for results in made}
-    config = simulation.whole().model_copy(update=gone | {"compressions": studies})
-    for results in made:
-        simulated_studies.write(Store(config), results)
-    jobs.write_compression_tables(Store(config), simulation.PUBLISHED)
-    jobs.write_audit(Store(config), simulation.PUBLISHED)
+    config = write_tables(made)
     table = Source.read(Store(config), paths.COMPRESSION_TABLE, exhibit="variations")
     row = table.where(compression="study0", arm="by.loss-1")
     causal = row.number("change_trained", "points")

@@ -22,7 +22,7 @@ from headsweep.variants import BASE, heads
 from simulation import gaining
 
 NIGHTLY = "HEADSWEEP_NIGHTLY" in os.environ
-DRAWS, FEW = (1000, 1000) if NIGHTLY else (40, 8)
+DRAWS, FEW = (1000, 1000) if NIGHTLY else (10, 8)
 AT_MOST = 0.07
 """The most that the upper end of the 95% interval of a share of errors may be, nightly."""
 POOL = heads(range(3), range(4))
@@ -36,8 +36,8 @@ def assert_rare(wrong):
     few, draws = sum(wrong), len(wrong)
     if NIGHTLY:  # Clopper and Pearson 1934
         assert few < draws and beta.ppf(0.975, few + 1, draws - few) <= AT_MOST, f"{few} of {draws}"
-    else:  # at 5%, more come once in ten thousand times
-        assert few <= {40: 9, 8: 4}[draws], f"{few} of {draws}"
+    else:  # seeds are fixed; where 2% are wrong, other seeds give more once in sixty times
+        assert few <= 1, f"{few} of {draws}"
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_heads_that_toss_coins_are_seldom_said_to_help(flipped):
 def test_eight_points_at_500_questions_are_found_and_little_else():
     draw = np.random.default_rng(2)
     found = [helping(gaining(draw, 500, len(POOL), 0.2, 0.08)) for _ in range(DRAWS)]
-    # Where 0.867 are found, forty draws have fewer than 0.7 once in five hundred times.
+    # Where 0.867 are found, ten draws have fewer than 0.7 once in thirty times.
     assert np.mean([str(POOL[0]) in named for named in found]) >= (0.8 if NIGHTLY else 0.7)
     assert_rare([bool({*named} - {str(POOL[0])}) for named in found])
 

@@ -1,5 +1,7 @@
 """Worlds in which pruning has no effect satisfy no claim about gains more often than 5%."""
 
+import os
+
 import numpy as np
 import pandas as pd
 from scipy.stats import binom
@@ -12,8 +14,8 @@ from headsweep.results.judges import JUDGES, Evidence
 from headsweep.results.published import EXHIBITS, SIZES
 from simulation import PUBLISHED
 
-WORLDS, RESAMPLES = 60, 79
-MOST = binom.isf(1e-4, WORLDS, 0.05)  # 11 of 60
+WORLDS, RESAMPLES = 60 if "HEADSWEEP_NIGHTLY" in os.environ else 20, 79
+MOST = binom.isf(1e-2, WORLDS, 0.05)  # 7 of 60, 4 of 20
 SUBJECTS = np.repeat(list(SIZES), list(SIZES.values()))
 LAYERS, HEADS = 2, 5
 NAMES = [[f"L{layer}{{}}{head}" for head in range(HEADS)] for layer in range(LAYERS)]
@@ -90,10 +92,10 @@ def test_heads_that_are_noise_refute_no_difference_between_easy_and_hard_questio
     """Without placebos either model of chance may be true, and one reaches above such heads."""
     draw, words = np.random.default_rng(23), []
     (claim,) = (claim for claim in OF_GAINS if claim.startswith("gains arise particularly"))
-    for seed in range(60):
+    for seed in range(WORLDS):
         known = evidence_of(draw, unsure, seed, placebos=False)
         words.append(judged(claim, known).word)
-    assert words.count("holds") + words.count("fails") <= binom.isf(1e-4, 60, 0.05)
+    assert words.count("holds") + words.count("fails") <= MOST
 
 
 def test_a_planted_gain_satisfies_them_and_a_planted_loss_refutes_them():
