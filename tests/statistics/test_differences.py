@@ -11,17 +11,6 @@ LABELS = [1, 2, "mean"]
 ONE, TWO = ("a", "b"), ("a", "c")
 
 
-def trained(draw, draws, seeds, questions=40, mean=0.0, of_seed=0.0, of_draw=0.0):
-    """Outcomes of three columns in which questions, seeds and draws each have an effect."""
-    shared = draw.normal(mean, 0.3, (questions, 1))
-    found = []
-    for _ in range(draws):
-        moved = draw.normal(0, of_draw) if of_draw else 0.0
-        shifts = draw.normal(0, of_seed, seeds) if of_seed else np.zeros(seeds)
-        found.append([np.repeat(shared + moved + shift, 3, axis=1) for shift in shifts])
-    return found
-
-
 @pytest.fixture
 def outcomes():
     draw = np.random.default_rng(1)
@@ -72,14 +61,14 @@ def test_what_did_not_vary_has_no_part_and_unequal_trainings_are_refused(outcome
 
 
 def test_p_is_below_a_twentieth_exactly_where_the_interval_leaves_out_zero():
-    draw, sides = np.random.default_rng(2), set()
-    for shift in np.linspace(-0.25, 0.25, 101):
-        one = trained(draw, 4, 3, mean=shift, of_seed=0.03, of_draw=0.02)
-        row = compare({"a": one, "b": [[np.zeros((40, 3))]]}, [ONE], LABELS).iloc[0]
-        outside = row["low"] > 0 or row["high"] < 0
-        assert (row["p"] < 0.05) == outside
-        sides.add(outside)
-    assert sides == {True, False}
+    draw, shifts = np.random.default_rng(2), np.linspace(-0.25, 0.25, 101)
+    shared = draw.normal(shifts, 0.3, (40, 101))
+    of_draws = shared + draw.normal(0, 0.02, (4, 1, 101))
+    one = [[own + draw.normal(0, 0.03, 101) for _ in range(3)] for own in of_draws]
+    table = compare({"a": one, "b": [[0 * shared]]}, [ONE], range(101))
+    outside = (table["low"] > 0) | (table["high"] < 0)
+    assert ((table["p"] < 0.05) == outside).all()
+    assert {*outside} == {True, False}
     alone = draw.choice([-1.0, 0.0, 1.0], (40, 3))
     p = compare({"a": [[alone]], "b": [[0 * alone]]}, [ONE], LABELS)["p"]
     mean = alone.sum(axis=0) / 42  # of a gained and a lost question more
@@ -109,16 +98,13 @@ def test_the_interval_of_some_questions_is_theirs_alone(outcomes):
 
 def test_intervals_hold_the_truth_where_seeds_and_draws_move_it_and_one_seed_s_do_not():
     """A fresh draw has twice a subsample's variance; the truth is a mean over draws and seeds."""
-    draw = np.random.default_rng(5)
-    wrong = {"all": 0, "one seed": 0}
-    rounds = 600
-    for _ in range(rounds):
-        answered = draw.normal(0, 0.25, (120, 1))
-        of_draws = [draw.normal(0, 0.04), *draw.normal(0, 0.04 / np.sqrt(2), 8)]
-        one = [[answered + moved + draw.normal(0, 0.05) for _ in range(3)] for moved in of_draws]
-        other = [[np.zeros((120, 1))]]
-        for name, given in (("all", one), ("one seed", [one[0][:1]])):
-            row = compare({"a": given, "b": other}, [ONE], [1]).iloc[0]
-            wrong[name] += not row["low"] <= 0 <= row["high"]
-    assert wrong["all"] < 0.075 * rounds
-    assert wrong["one seed"] > 0.2 * rounds
+    draw, rounds = np.random.default_rng(5), 600
+    answered = draw.normal(0, 0.25, (120, rounds))
+    moved = draw.normal(0, 0.04, (9, rounds)) / np.sqrt([[1], *[[2]] * 8])
+    one = [[answered + each + draw.normal(0, 0.05, rounds) for _ in range(3)] for each in moved]
+    wrong = []
+    for given in (one, [one[0][:1]]):
+        table = compare({"a": given, "b": [[0 * answered]]}, [ONE], range(rounds))
+        wrong.append(((table["low"] > 0) | (table["high"] < 0)).mean())
+    assert wrong[0] < 0.075
+    assert wrong[1] > 0.2
