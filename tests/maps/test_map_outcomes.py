@@ -73,7 +73,7 @@ def test_outcomes_are_paired_over_questions_in_their_units():
     assert of_layers.loc[(SOLUTIONS, 1), "noise"] == pytest.approx(noise["change"].iloc[0])
 
 
-@pytest.mark.parametrize(("maps", "noisy"), [(24, True), (5, False)])
+@pytest.mark.parametrize(("maps", "noisy"), [(10, True), (5, False)])
 def test_a_preference_that_all_changes_have_is_rarely_shown(maps, noisy, monkeypatch):
     """In maps of 3 layers, all variants prefer right answers alike: heads as noise does."""
     monkeypatch.setattr("headsweep.experiments.maps.outcomes.RESAMPLES", 400)
@@ -92,7 +92,7 @@ def test_a_preference_that_all_changes_have_is_rarely_shown(maps, noisy, monkeyp
         estimates = scores[scores["variant"].isin(names[:42])].assign(change=0.0)
         table = heads_table(scores, estimates, 0)
         found += table.loc[table["outcome"] == PREFERENCE, "shown"].notna().any()
-    assert found <= 3 if noisy else found == maps  # 1.2 by chance; without noise zero alone counts
+    assert found <= 2 if noisy else found == maps  # 0.5 by chance; without noise zero alone counts
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -178,9 +178,9 @@ def test_the_interval_of_a_rank_correlation_covers_it():
     draw = np.random.default_rng(4)
     true, inside = 0.5, 0
     pearson = 2 * math.sin(math.pi * true / 6)  # of normal values with this rank correlation
-    for _ in range(400):
+    for _ in range(200):
         values = draw.multivariate_normal([0, 0], [[1, pearson], [pearson, 1]], size=24)
         _, low, high = rank_correlation(values[:, 0], values[:, 1])
         inside += low <= true <= high
-    assert 0.92 <= inside / 400 <= 0.985
+    assert 0.92 <= inside / 200 <= 0.985
     assert all(map(math.isnan, rank_correlation(np.ones(7), np.arange(7))))

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from contextlib import chdir
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,7 @@ QUESTIONS = 21
 def mapping(**sweeps):
     map_of = {"model": "reasoner", "questions": "math_train", "sampling": ["T0.6"]}
     map_of |= {"layers": [0, 2, 5], "noise_placebos": 2}
-    return parse(simulation.DEMO | {"maps": {"known": map_of}} | sweeps)
+    return parse(simulation.DEMO | {"maps": {"known": map_of}, "papers": False} | sweeps)
 
 
 def put_scores(config, strength=1.5, kinds=("right", "wrong"), noise=0.0):
@@ -79,20 +80,27 @@ def write(file, rows, table):
     write_record(path, Stopwatch(), {})
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Return the folder of a run that is filled once for all tests."""
+    with chdir(folder := tmp_path_factory.mktemp("run")):
+        simulation.fill(resolve(mapping()))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _fewer_resamples(monkeypatch):
+    monkeypatch.setattr("headsweep.experiments.maps.outcomes.RESAMPLES", 1000)
+
+
 @pytest.fixture
-def config(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = mapping()
-    simulation.fill(config)
-    return config
+def config(once, enter_copy):
+    enter_copy(once)
+    return resolve(mapping())
 
 
 def of_map(config):
     return verdicts(Store(config.model_copy(update={"sweeps": {}, "selectors": {}})))[0]
-
-
-def audited(config):
-    simulation.jobs.write_audit(Store(config), simulation.PUBLISHED)
 
 
 def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, caplog):
@@ -101,7 +109,6 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, capl
         write_tables(Store(config), "known")
     shown = "likelihood lower without 1 and higher without 1; preference higher without 1"
     assert f"known: heads shown to matter: {shown}" in caplog.text
-    audited(config)
     verdict = of_map(config)
     assert (verdict.mark, verdict.section) == (Mark.BETTER, "heads")
     assert verdict.answer == "1 head's loss favours right answers"
@@ -136,7 +143,6 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, capl
 def test_a_head_that_does_no_more_than_noise_in_its_layer_is_not_said_to_help(config):
     put_scores(config, noise=1.4)
     write_tables(Store(config), "known")
-    audited(config)
     heads = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
     best = heads[heads["outcome"] == "preference"].set_index("variant").loc[HELPS]
     assert best["adjusted"] < 0.05 and 0 < best["band_low"] < 1.4
@@ -165,29 +171,22 @@ def test_layers_that_have_scored_other_texts_are_refused(config):
         write_tables(Store(config), "known")
 
 
-def test_without_an_effect_nothing_is_shown_and_the_verdict_says_so(config):
-    put_scores(config, strength=0.0)
-    write_tables(Store(config), "known")
-    audited(config)
-    verdict = of_map(config)
-    assert verdict.mark is Mark.NOT_SHOWN
-    assert verdict.answer == "No head's loss is shown to favour right answers"
-    assert len(str(verdict).split()) <= 40
-
-
 @pytest.mark.parametrize(
-    ("strength", "wanted"),
+    ("strength", "kinds", "wanted"),
     [
-        (1.5, "▲ 1 head's loss makes reference solutions likelier"),
-        (0.0, "– No head's loss is shown to favour reference solutions"),
+        (0.0, ("right", "wrong"), "– No head's loss is shown to favour right answers"),
+        (0.0, ("solution",), "– No head's loss is shown to favour reference solutions"),
+        (1.5, ("solution",), "▲ 1 head's loss makes reference solutions likelier"),
     ],
 )
-def test_a_map_of_solutions_alone_says_nothing_of_right_answers(config, strength, wanted):
-    put_scores(config, strength, kinds=["solution"])
+def test_a_verdict_speaks_of_the_texts_that_were_scored(config, strength, kinds, wanted):
+    put_scores(config, strength, kinds)
     write_tables(Store(config), "known")
-    audited(config)
     verdict = of_map(config)
     assert f"{verdict.mark} {verdict.answer}" == wanted
+    assert len(str(verdict).split()) <= 40
+    if "wrong" in kinds:
+        return
     assert "nats a token" in str(verdict.effect)
     # Its solutions may rank gains; of preference and likelihood it has nothing.
     table = pd.read_csv(file := Store(config).path(paths.MAP, map="known", table="foretold"))
@@ -202,7 +201,6 @@ def test_a_map_of_solutions_alone_says_nothing_of_right_answers(config, strength
 def test_a_head_that_is_shown_stands_in_the_verdict_whatever_another_one_changed(config):
     put_scores(config)
     write_tables(Store(config), "known")
-    audited(config)
     file = Store(config).path(paths.MAP, map="known", table="heads")
     table = pd.read_csv(file)
     shown = table[(table["outcome"] == "preference") & (table["variant"] == HELPS)].index[0]
@@ -221,7 +219,8 @@ def test_a_map_is_held_against_the_gains_under_every_decoding_of_one_question_se
 ):
     monkeypatch.chdir(tmp_path)
     sweep = {"model": "reasoner", "questions": "math_test", "layers": [0, 2, 5]}
-    several = mapping(sweeps={name: {**sweep, "decoding": name} for name in ("greedy", "authors")})
+    sweeps = {name: {**sweep, "decoding": name} for name in ("greedy", "authors")}
+    several = mapping(sweeps=sweeps, selectors={}, comparisons={})
     simulation.fill(several)
     put_scores(several)
     write_tables(Store(several), "known")
@@ -256,10 +255,8 @@ def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     with caplog.at_level(logging.WARNING):
         assert resolve(asked).sweeps == {}
     assert "sweeps.top waits for maps.known" in caplog.text
-    present = resolve(config)
-    simulation.fill(present)
-    put_scores(present)
-    write_tables(Store(present), "known")
+    put_scores(config)
+    write_tables(Store(config), "known")
     resolved = resolve(asked)
     table = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
     wanted = table.query("kind == 'head' and outcome == 'preference' and layer > 0")
@@ -271,7 +268,7 @@ def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     ][:1]
     assert {str(each) for each in batch.variants} >= set(best)
     # What was chosen stays, whatever becomes of the map.
-    write_tables(Store(present), "known")
+    write_tables(Store(config), "known")
     file = Store(config).path(paths.MAP, map="known", table="heads")
     table.assign(change=-table["change"]).to_csv(file, index=False)
     rewrite_checksums(file)

@@ -38,7 +38,7 @@ from headsweep.experiments.sprint.validation import (
     overlap,
     readings,
 )
-from headsweep.statistics.intervals import Bootstrap, holm, simultaneous
+from headsweep.statistics.intervals import Bootstrap, simultaneous
 from headsweep.variants import Variant
 
 QUESTIONS, POOL, MAX_N = 17, 5, 3
@@ -124,18 +124,6 @@ def test_look_alikes_and_unknown_questions_are_counted_and_neither_is_apart(know
         table = paired(whole, part, degrees, RESAMPLES)
         assert table[evaluation.APART].isna().all(axis=None)
         assert (table["resembling"] == 0).all()
-
-
-def test_no_difference_has_two_values_whatever_table_it_stands_in(known):
-    table = compared(known)
-    of_paired = paired(table, known[methods.SPRINT], DEGREES, RESAMPLES)
-    worth = evaluation.embedding_worth(table, known)
-    worth = worth[worth["method"] == methods.SPRINT].assign(method=worth["against"])
-    both = of_paired.assign(n=of_paired["n"]).merge(worth, on=["method", "n"])
-    assert set(both["method"]) == {methods.POOL, methods.COVER}
-    assert len(both) == 2 * 2  # N = 1 and 2
-    for column in evaluation.TESTED:
-        assert (both[f"{column}_x"] == both[f"{column}_y"]).all()
 
 
 def test_seeds_and_redraws_widen_the_interval_of_every_table(answers, scores):
@@ -226,22 +214,6 @@ def test_the_chance_of_shuffled_questions_is_that_of_questions_as_rows_and_as_ra
     assert found.std() / np.sqrt(count) == pytest.approx(jackknife, rel=0.05)
     by_question = right - crossed.mean(axis=1)
     assert by_question.std() / np.sqrt(count) != pytest.approx(jackknife, rel=0.15)
-
-
-def test_shuffling_is_told_from_the_question_only_where_rankings_know_it():
-    """A ranking of its question finds the right head first; a ranking at random does not."""
-    draw = np.random.default_rng(8)
-    shown = {True: 0, False: 0}
-    for _ in range(200):
-        correct = draw.random((60, 5)) < 0.3
-        for knows in shown:
-            order = np.argsort(-(knows * 0.7 * correct + draw.random((60, 5))), axis=1)
-            own = [[np.take_along_axis(correct, order, 1)[:, :1].astype(float)]]
-            of = {"own": own, "other": [[shuffle(correct, order, 1)]]}
-            p = evaluation.compare(of, [("own", "other")], [1])["p"].iloc[0]
-            shown[knows] += p < 0.05
-    assert shown[True] > 190
-    assert shown[False] <= 20  # of 10 expected
 
 
 def test_the_worth_of_the_question_has_the_means_of_both_methods(known, scores):
@@ -401,11 +373,6 @@ def test_a_variant_computes_the_layers_that_it_changes_and_those_above():
         assert costs_of(Variant.parse(name), 20) == pytest.approx(wanted)
 
 
-def test_holms_correction():
-    np.testing.assert_allclose(holm(np.array([0.04, 0.01, 0.9, 0.02])), [0.08, 0.04, 0.9, 0.06])
-    np.testing.assert_allclose(holm(np.array([0.6, 0.7])), [1.0, 1.0])
-
-
 def simulated(draw, better=0.0):
     """Families whose members solve a question with the same chance, which differs by question."""
     chance = draw.beta(1, 1, (90, 1))
@@ -434,7 +401,7 @@ def told_apart(better, rounds):
 
 
 def test_equal_families_are_told_apart_in_a_twentieth_at_most_and_unlike_ones_are():
-    rounds = 150 if "HEADSWEEP_NIGHTLY" in os.environ else 60
+    rounds = 150 if "HEADSWEEP_NIGHTLY" in os.environ else 20
     assert told_apart(0.0, rounds) <= 0.05
     assert told_apart(0.3, rounds // 5) > 0.8
 

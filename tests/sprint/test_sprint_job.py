@@ -1,6 +1,5 @@
 import contextlib
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +53,10 @@ selectors:
      max_n: 8, shortlist: [3, 6], epochs: 60, dimension: [6], seeds: [4, 5], bootstrap: 200,
      redraws: 3, redrawn_setting: fixed}}
 """
+
+
+QUICK = {"epochs": [3], "redraws": 1}
+"""Where files and refusals are asked about, not how good a selector is."""
 
 
 def make_config(**keys):
@@ -199,11 +202,9 @@ def test_pass_at_n_is_what_the_matrix_says(done, curves):
     assert passed["sampling T=0.6", 1] == pytest.approx(sampled["correct"].mean())
 
 
-@pytest.mark.parametrize("n", [1, 8])
-def test_sprint_passes_where_one_of_its_n_nearest_heads_is_right(
-    n, done, curves, of_whole_training
-):
+def test_sprint_passes_where_one_of_its_n_nearest_heads_is_right(done, curves, of_whole_training):
     """A mean over questions and seeds."""
+    n = 4
     z = z_of(done, "test")
     solved = []
     for row in of_whole_training.itertuples():
@@ -342,12 +343,10 @@ def test_every_file_has_a_record(done):
         assert ("selection_seconds" in found) == timed
 
 
-def test_curves_end_at_the_size_of_a_small_pool_which_no_other_pool_takes(
-    finished, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
+def test_curves_end_at_the_size_of_a_small_pool_which_no_other_pool_takes(finished, enter_copy):
+    enter_copy(finished)
     config = make_config()
-    run(make_config(layers=[0], heads=[1, 2, 5], include_base=True))
+    run(make_config(**QUICK, layers=[0], heads=[1, 2, 5], include_base=True))
     assert head_selector.load_selector(output(paths.SELECTOR))[1]["heads"] == [
         "base",
         "L00H01",
@@ -384,11 +383,11 @@ def test_the_prompts_length_is_known_from_the_variant_that_took_over_least(tmp_p
     assert graded.prompt_tokens("greedy", "test") == 43.5
 
 
-def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_path, monkeypatch):
-    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
+def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, enter_copy):
+    enter_copy(finished)
     values = yaml.safe_load(CONFIG)
     values["questions"]["other"] = {"benchmark": "generated_gsm8k", "split": "train", "n": 40}
-    moved = values["selectors"]["math"] | {"train": "other", "seeds": [4, 5, 6], "max_n": 6}
+    moved = values["selectors"]["math"] | {"train": "other", "seeds": [4, 5, 6], "max_n": 6} | QUICK
     values["selectors"]["moved"] = moved
     config = parse(values)
     assert (at_home(config, "moved"), at_home(config, "math")) == (["math"], [])
@@ -418,11 +417,9 @@ def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_p
         )
 
 
-def test_only_a_pool_that_solves_no_training_question_at_all_is_refused(
-    finished, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
-    config, data = make_config(), simulate(TRAIN, pool=len(VARIANTS), clusters=4, seed=1)
+def test_only_a_pool_that_solves_no_training_question_at_all_is_refused(finished, enter_copy):
+    enter_copy(finished)
+    config, data = make_config(**QUICK), simulate(TRAIN, pool=len(VARIANTS), clusters=4, seed=1)
     rows = validation.folds(TRAIN, config.selectors["math"])["without fold 0"]
     data.correct[np.setdiff1d(np.arange(TRAIN), rows[:1])] = False  # one question is solved
     write_questions(config, "train", data)

@@ -8,6 +8,7 @@ from headsweep.statistics.intervals import (
     Bootstrap,
     SeedBootstrap,
     false_discovery,
+    holm,
     mcnemar,
     paired_interval,
     ratio_of_sums,
@@ -65,6 +66,11 @@ def test_mcnemar_is_the_exact_binomial_test_and_a_family_of_them_is_adjusted_as_
         assert p == pytest.approx(exact)
     assert false_discovery(found) == pytest.approx(stats.false_discovery_control(found))
     assert len(false_discovery(found[:0])) == 0
+
+
+def test_holms_correction():
+    np.testing.assert_allclose(holm(np.array([0.04, 0.01, 0.9, 0.02])), [0.08, 0.04, 0.9, 0.06])
+    np.testing.assert_allclose(holm(np.array([0.6, 0.7])), [1.0, 1.0])
 
 
 @pytest.mark.parametrize(
