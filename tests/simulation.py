@@ -11,7 +11,7 @@ import yaml
 import simulated_studies
 from benchmarks.proof.worlds import coins
 from headsweep.config import parse
-from headsweep.experiments.sprint import choosing_answers, evaluation
+from headsweep.experiments.sprint import evaluation
 from headsweep.experiments.sprint.frontier_job import compare
 from headsweep.files import paths
 from headsweep.files.record import RECORD, Stopwatch, find_record, write_record
@@ -121,7 +121,6 @@ def _fill_selector(config, file, section):
     readings = product(["sphere, λ = 0.1"], ["sphere"], ["mean"], of_n, ["sphere, λ = 0"])
     of_reading = ["reading", "geometry", "embedder", "n", "against"]
     shortlists = [("joint cover", 16, 16, True), ("joint cover", 32, 16, False)]
-    rules = product(["SPRINT"], [choosing_answers.MAJORITY, choosing_answers.VERIFIER], [1, 8, 16])
     of_weighed = ["method", "against", "n"]
     alike = pd.DataFrame({"question_id": asked, "degree": "none", "training_id": None})
     tables = {
@@ -140,7 +139,6 @@ def _fill_selector(config, file, section):
             evaluation.DIVERSITY_COLUMNS[:2],
             evaluation.DIVERSITY_COLUMNS,
         ),
-        paths.CHOOSING: numbers(rules, ["method", "rule", "n"], choosing_answers.COLUMNS),
     }
     for template, table in tables.items():
         write_csv(file(template), table)

@@ -6,19 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from simulated_heads import made, of_groups, options
+from simulated_heads import made, options
 
 from headsweep.benchmarks import sources
 from headsweep.benchmarks.draws import draw
 from headsweep.config import Decoding, load
-from headsweep.experiments.sprint import choosing_answers, evaluation, frontier, methods
-from headsweep.experiments.sprint.choosing_answers import (
-    AGREEMENT,
-    FIRST,
-    MAJORITY,
-    ORACLE,
-    VERIFIER,
-)
+from headsweep.experiments.sprint import evaluation, frontier, methods
 from headsweep.experiments.sprint.evaluation import (
     MEAN,
     SHUFFLED,
@@ -267,67 +260,6 @@ def test_a_shortlist_is_held_against_the_chosen_one():
     chosen, other = (table[table["k"] == k].reset_index() for k in (2, 4))
     assert chosen["chosen"].all() and chosen["difference"].isna().all()
     np.testing.assert_allclose(other["difference"], other["test"] - chosen["test"])
-
-
-def test_agreement_is_the_share_of_equal_pairs():
-    group = made(37, 6).group
-    agree = group[:, :, None] == np.where(group == -1, -2, group)[:, None, :]
-    expected = (agree & ~np.eye(6, dtype=bool)).sum(axis=2).mean(axis=0) / 5
-    np.testing.assert_allclose(choosing_answers.agreement_with_others(made(37, 6)), expected)
-
-
-def liars(questions, seed):
-    """The majority is wrong and writes long answers; the minority is right and brief."""
-    draw = np.random.default_rng(seed)
-    group = draw.permuted(np.tile([1, 1, 1, 0, 0], (questions, 1)), axis=1)
-    return of_groups(group, np.where(group == 0, 10, 40) + draw.integers(0, 8, size=group.shape))
-
-
-def as_they_are(answers):
-    """The order of the columns, for each question."""
-    return np.tile(np.arange(answers.group.shape[1]), (len(answers.group), 1))
-
-
-def test_the_verifier_learns_what_right_answers_look_like_or_else_counts_votes():
-    def verified(answers, held_out):
-        learnt = choosing_answers.learn(held_out, held_out, 5)
-        return learnt.choose(answers, as_they_are(answers))[VERIFIER]
-
-    asked = liars(30, 1)
-    assert ordered(asked, 5)["majority"][:, 4].mean() == 0
-    assert verified(asked, liars(40, 2))[:, 4].mean() == 1
-    upside_down = liars(25, 2)._replace(correct=~liars(25, 2).correct)
-    assert verified(asked, upside_down)[:, 4].mean() == 0
-    wrong = made(20, 6, seed=3)
-    voted = ordered(made(37, 6), 5)["majority"]
-    found = verified(made(37, 6), wrong._replace(correct=np.zeros_like(wrong.correct)))
-    clear = np.isin(voted, (0, 1))  # of equals the verifier takes the nearest
-    assert clear.mean() > 0.5
-    np.testing.assert_array_equal(found[clear], voted[clear])
-
-
-def test_the_table_holds_rules_against_oracle_and_majority():
-    asked = made(37, 6)
-    scores = {"SPRINT": [[ordered(asked, 6)]], "sampling T=0.6": [[drawn(made(37, 6, seed=8), 6)]]}
-    learnt = choosing_answers.learn(asked, made(50, 6, seed=1), 6)
-    alike = learnt._replace(weight=np.ones(6))
-    chosen = {rule: [[values]] for rule, values in alike.choose(asked, as_they_are(asked)).items()}
-    table = choosing_answers.compare(scores, {"SPRINT": chosen}, Bootstrap(37, 300, 0))
-    assert list(table.columns) == choosing_answers.COLUMNS
-    assert len(table) == 3 * (5 + 3)
-    at = table.set_index(["rule", "method", "n"]).sort_index()
-    row, first, ceiling = (at.loc[(rule, "SPRINT", 4)] for rule in (MAJORITY, FIRST, ORACLE))
-    assert row["accuracy"] == pytest.approx(scores["SPRINT"][0][0]["majority"][:, 3].mean())
-    assert at.loc[(AGREEMENT, "SPRINT", 4), "accuracy"] == row["accuracy"]  # of equal weights
-    assert at.loc[(AGREEMENT, "SPRINT", 4), "over_p"] == 1
-    assert row["recovered"] == pytest.approx(row["accuracy"] / ceiling["accuracy"])
-    assert row["low"] < row["accuracy"] < row["high"]
-    assert row["recovered_low"] < row["recovered"] < row["recovered_high"] <= 1
-    assert (at.loc[ORACLE]["recovered_low"] == 1).all()
-    assert at.loc[[MAJORITY, ORACLE]][choosing_answers.COLUMNS[-5:]].isna().all(axis=None)
-    assert first["accuracy"] == pytest.approx(asked.correct[:, 0].mean())
-    assert first["over_majority"] == pytest.approx(first["accuracy"] - row["accuracy"])
-    assert (at["over_adjusted"].dropna() >= at["over_p"].dropna()).all()
 
 
 def family(seed, name="head", scale="", test=100):

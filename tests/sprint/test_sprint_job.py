@@ -12,7 +12,6 @@ from simulated_heads import simulate
 from headsweep.config import parse
 from headsweep.errors import ConfigError, TableError
 from headsweep.experiments.sprint import (
-    choosing_answers,
     evaluation,
     fitting,
     head_selector,
@@ -253,15 +252,6 @@ def test_the_chosen_shortlist_is_the_one_of_the_curves(curves):
     np.testing.assert_allclose(sensitivity[drawn.index], drawn, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", [methods.SPRINT, "sampling T=0.6"])
-@pytest.mark.parametrize("n", [1, 2, 8])
-def test_the_oracle_and_the_majority_choose_as_in_the_curves(method, n, curves):
-    rules = table_of(paths.CHOOSING).set_index(["method", "rule", "n"])["accuracy"]
-    row = curves.loc[(method, n)]
-    assert rules[method, choosing_answers.ORACLE, n] == pytest.approx(row["pass_at_n"], abs=1e-5)
-    assert rules[method, choosing_answers.MAJORITY, n] == pytest.approx(row["majority"], abs=1e-5)
-
-
 def test_what_reads_the_question_is_better_than_itself_shuffled(done):
     """The embedding reveals the cluster. Of the regression no significance is asked."""
     worth = table_of(paths.EMBEDDING_VALUE).query("n == 'mean'")
@@ -281,14 +271,13 @@ def test_no_difference_of_a_run_is_printed_twice_with_two_values(done):
         (paths.VOTES, "vote of SPRINT", "vote of {method}", names),
         (paths.ABLATION, "{reading}", "{against}", names),
         (paths.SENSITIVITY, "{criterion} {k}", "chosen shortlist", names),
-        (paths.CHOOSING, "{rule} of {method}", "vote of {method}", choosing_answers.COLUMNS[-5:]),
     ):
         for row in table_of(template).dropna(subset=columns[0]).to_dict("records"):
             key = method.format(**row), other.format(**row), str(row["n"])
             values = tuple(row[column] for column in columns)
             assert printed.setdefault(key, values) == values, key
     assert (methods.SPRINT, methods.COVER, "4") in printed
-    assert len({key[:2] for key in printed}) > 30
+    assert len({key[:2] for key in printed}) > 24
 
 
 def test_the_worth_of_the_question_is_that_of_all_seeds(done):
@@ -420,8 +409,8 @@ def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, enter
 def test_only_a_pool_that_solves_no_training_question_at_all_is_refused(finished, enter_copy):
     enter_copy(finished)
     config, data = make_config(**QUICK), simulate(TRAIN, pool=len(VARIANTS), clusters=4, seed=1)
-    rows = validation.folds(TRAIN, config.selectors["math"])["without fold 0"]
-    data.correct[np.setdiff1d(np.arange(TRAIN), rows[:1])] = False  # one question is solved
+    data.correct[1:] = False  # one question may be solved
+    assert data.correct.any()
     write_questions(config, "train", data)
     run(config)
     assert len(table_of(tables.CURVES))

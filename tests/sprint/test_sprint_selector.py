@@ -28,7 +28,7 @@ from headsweep.experiments.sprint.head_selector import (
 )
 from headsweep.experiments.sprint.methods import SPRINT
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions, greedy_cover
-from headsweep.experiments.sprint.validation import ALL, folds, redraws, splits
+from headsweep.experiments.sprint.validation import ALL, redraws, splits
 from headsweep.statistics.answers import pass_at_n_ordered
 from headsweep.statistics.intervals import Bootstrap
 
@@ -244,26 +244,22 @@ def test_a_setting_that_diverged_is_not_chosen_however_good_it_looks(monkeypatch
     assert list(table["diverged"]) == [True] * 3 + [False] * 3
 
 
-def test_splits_folds_and_redraws_are_disjoint_and_complete():
+def test_splits_and_redraws_are_disjoint_and_complete():
     given = options(validation=0.2, seeds=(5, 6), redraws=4)
     few = options(validation=0.9, redraws=4)
-    parts, left_out = splits(23, given), folds(23, given)
+    parts = splits(23, given)
     assert all(sorted([*fitted, *held_out]) == list(range(23)) for fitted, held_out in parts)
     assert [len(held_out) for _, held_out in parts] == [5, 5]
     assert set(parts[0][1]) != set(parts[1][1])
-    assert sorted(np.concatenate([*left_out.values()])) == list(range(23))
-    assert [len(fold) for fold in left_out.values()] == [5, 5, 5, 4, 4]
     whole, *drawn = redraws(23, given).items()
     assert (whole[0], list(whole[1])) == (ALL, list(range(23)))
     assert [len(set(rows)) for _, rows in drawn] == [15] * 4  # two thirds
     assert len({tuple(rows) for _, rows in drawn}) == 4
     assert [len(asked) for _, asked in splits(2, few)] == [1] * 3
-    assert len(folds(3, few)) == 2
     # A setting is chosen on a split of a redraw.
     assert [len(rows) for rows in redraws(2, few).values()] == [2] * 5
-    for divide in (splits, folds):
-        with pytest.raises(ConfigError, match="1 training questions cannot be split"):
-            divide(1, few)
+    with pytest.raises(ConfigError, match="1 training questions cannot be split"):
+        splits(1, few)
 
 
 @pytest.mark.parametrize("setting", ["fixed", "anew"])
@@ -290,21 +286,18 @@ def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting)
         for geometry, value in product(("sphere", "ball"), (0.0, 0.3))
     }
     others["ball, λ = 0.3, f"] = replace(kept, embedder="f")
-    whole, left_out = redraws(31, given), folds(31, given)
-    wanted = set(product([SPRINT, *others], whole, (2, 9)))
-    assert set(rankings) == wanted | {(SPRINT, name, 2) for name in left_out}
+    drawn = redraws(31, given)
+    assert set(rankings) == set(product([SPRINT, *others], drawn, (2, 9)))
     for (method, name, seed), (ids, order) in rankings.items():
-        fold = left_out.get(name)
-        rows = whole.get(name, np.arange(31)) if fold is None else np.setdiff1d(range(31), fold)
-        assert ids == list(range(11) if fold is None else fold)
+        rows = drawn[name]
+        assert ids == list(range(11))
         trained_with = others.get(method, kept)
-        if setting == "anew" and method == SPRINT and name in whole and name != ALL:
+        if setting == "anew" and method == SPRINT and name != ALL:
             trained_with, _ = choose(training.of(rows).embeddings, data.correct[rows], given)
         vectors = training.embeddings[trained_with.embedder][rows]
         (trained,) = fit(vectors, data.correct[rows], [trained_with], [seed])
         assert order.shape[1] == (7 if method == SPRINT else 5)  # of readings, max_n heads
-        ranked_for = test if fold is None else training.of(fold)
-        vectors = ranked_for.embeddings[trained_with.embedder]
+        vectors = test.embeddings[trained_with.embedder]
         distances = trained.selector.distances(torch.from_numpy(vectors)).detach().numpy()
         ordered = np.take_along_axis(distances, order, axis=1)
         assert (np.diff(ordered, axis=1) > -1e-3).all()  # near-ties may turn

@@ -52,14 +52,6 @@ def test_drawn_answers_are_the_mean_over_all_subsets_and_ordered_ones_the_first(
         np.testing.assert_allclose(ordered[question, n - 1], every[0], atol=1e-12)
 
 
-def test_weighted_votes_that_tie_are_broken_at_random():
-    unlike, rounded = [[0.5, 0.25, 0.25]], [[0.1, 0.2, 0.3, 0.3, 0.2, 0.1]]  # sizes, or sums
-    for group, weight in (([[0, 1, 1]], unlike), ([[0, 0, 0, 1, 1, 1]], rounded)):
-        labels = np.array(group)
-        found = answers.majority_ordered(labels, labels == 0, 6, np.array(weight))
-        assert found[0, -1] == pytest.approx(0.5)
-
-
 def test_miss_probability_is_exact_for_thousands_of_items():
     marked, total, n = 37, 20_000, 300
     found = answers.miss_probability(np.array([marked]), total, n)[0, -1]

@@ -20,7 +20,7 @@ from processes import wait_until, working_in
 
 def test_the_page_answers_what_the_run_asks_and_nothing_is_left_over_or_to_do(finished, copied):
     folder, run = finished[0], finished[0] / "results/mini"
-    assert "SPRINT,majority,2," in (run / "sprint/math/choosing.csv").read_text("utf-8")
+    assert "\nbase greedy,2," in (run / "sprint/math/votes.csv").read_text("utf-8")
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Does choosing heads beat sampling?" in page
     assert "Can heads go for good?" not in page

@@ -44,7 +44,6 @@ rule evaluate:
         z=RULES.learnt_from(tables.ACCURACY),
         train_questions=RULES.learnt_from(tables.QUESTIONS),
         test_questions=RULES.tested_on(tables.QUESTIONS),
-        train_answers=RULES.learnt_from(tables.GRADED),
         test_answers=RULES.tested_on(tables.GRADED),
         samples=RULES.sampled,
         at_home=RULES.rankings_at_home,
@@ -60,7 +59,6 @@ rule evaluate:
         card=of_run(paths.SELECTOR_CARD),
         diversity=of_run(paths.DIVERSITY),
         embedding=of_run(paths.EMBEDDING_VALUE),
-        choosing=of_run(paths.CHOOSING),
         transfer=of_run(paths.TRANSFER),
     log:
         RULES.log("evaluate/{selector}"),

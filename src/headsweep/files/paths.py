@@ -68,7 +68,6 @@ OVERLAP = "results/{run}/sprint/{selector}/overlap.csv"
 SENSITIVITY = "results/{run}/sprint/{selector}/sensitivity.csv"
 DIVERSITY = "results/{run}/sprint/{selector}/diversity.csv"
 EMBEDDING_VALUE = "results/{run}/sprint/{selector}/embedding.csv"
-CHOOSING = "results/{run}/sprint/{selector}/choosing.csv"
 TRANSFER = "results/{run}/sprint/{selector}/transfer.csv"
 FRONTIER = "results/{run}/frontier/{frontier}/{table}.csv"
 FRONTIER_TABLES = ("members", "scales", "curves", "paired", "complement", "families")

@@ -108,20 +108,6 @@ TABLES = [
     ),
     PageTable(
         section="sampling",
-        fold="One answer chosen among N",
-        path=paths.CHOOSING,
-        columns={
-            "answers of": Cell("method"),
-            "chosen by": Cell("rule"),
-            "N": Cell("n", "count"),
-            "right (%)": Cell("accuracy", "part", low="low", high="high"),
-            "over the majority": Cell("over_majority", "points", low="over_low", high="over_high"),
-            "after Holm": Cell("over_adjusted", "p"),
-        },
-        caption="{subject}.",
-    ),
-    PageTable(
-        section="sampling",
         fold="How the settings were chosen",
         path=paths.CHOICE,
         rows=lambda table, facts: table["chosen"].astype(bool),

@@ -214,7 +214,6 @@ SELECTOR_FILES = (
     paths.SELECTOR_CARD,
     paths.EMBEDDING_VALUE,
     paths.DIVERSITY,
-    paths.CHOOSING,
     paths.OVERLAP,
     paths.TRANSFER,
 )

@@ -62,30 +62,20 @@ def extend(
     return np.take(values, np.minimum(np.arange(max_n), values.shape[-1] - 1), axis=-1)
 
 
-def majority_ordered(
-    group: Groups,
-    correct: Right,
-    max_n: int,
-    weight: Float[np.ndarray, "questions answers"] | None = None,
-) -> PerN:
+def majority_ordered(group: Groups, correct: Right, max_n: int) -> PerN:
     """Return the accuracy of the answer with the most votes among the first N.
 
     Ties are broken uniformly at random among the leading groups, in expectation. Without any vote
-    the majority is wrong. `weight` is that of each answer's vote, not negative; 1 by default.
+    the majority is wrong.
     """
     same = same_answers(group[:, :max_n])
-    weight = np.ones(group.shape) if weight is None else weight
     columns = []
     for n in range(1, same.shape[1] + 1):
-        equal = same[:, :n, :n]
-        votes = (equal * weight[:, np.newaxis, :n]).sum(axis=2)
-        # The tolerance is for rounding: equal sums of weights may differ in the last digits.
-        leads = (votes >= votes.max(axis=1, keepdims=True) * (1 - 1e-9)) & equal.any(axis=2)
-        size = equal.sum(axis=2) * leads
-        # Answers of a leading group share its weight equally; 1 each if all are of equal size.
-        share = leads * size.max(axis=1, keepdims=True) / np.maximum(size, 1)
-        right = (share * correct[:, :n]).sum(axis=1)
-        columns.append(right / np.maximum(share.sum(axis=1), 1))
+        votes = same[:, :n, :n].sum(axis=2)
+        # Leading groups are of one size: a mean over their answers is one over the groups.
+        leads = (votes == votes.max(axis=1, keepdims=True)) & (votes > 0)
+        right = (leads & correct[:, :n]).sum(axis=1)
+        columns.append(right / np.maximum(leads.sum(axis=1), 1))
     return extend(np.stack(columns, axis=1), max_n)
 
 

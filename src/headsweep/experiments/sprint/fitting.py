@@ -315,11 +315,11 @@ def rank_again(
     setting: Setting,
     options: Selector,
 ) -> Iterator[Ranking]:
-    """Train selectors from every seed, on every redraw and without each fold, and rank with them.
+    """Train selectors from every seed on every redraw, and rank with them for the test questions.
 
-    Selectors trained without a fold rank its questions, all others the test questions. On a redraw
-    the setting is chosen anew if the options say so. Every reading of the loss is trained from
-    every seed on every redraw, too; of its rankings only the first `max_n` heads are kept.
+    On a redraw the setting is chosen anew if the options say so. Every reading of the loss is
+    trained from every seed on every redraw, too; of its rankings only the first `max_n` heads are
+    kept.
     """
     trainings = _again(train, correct, test, setting, options)
     for rows, ranked_for, planned in chain(trainings, _readings(correct, test, setting, options)):
@@ -347,11 +347,6 @@ def _again(
             its_setting, _ = choose(train.of(rows).embeddings, correct[rows], options)
         planned = [_Planned(SPRINT, name, seed, its_setting) for seed in options.seeds]
         yield _Together(rows, test, planned)
-    whole = np.arange(len(correct))
-    first = options.seeds[0]
-    for name, fold in validation.folds(len(correct), options).items():
-        rows = np.setdiff1d(whole, fold)
-        yield _Together(rows, train.of(fold), [_Planned(SPRINT, name, first, setting)])
 
 
 def _readings(

@@ -14,7 +14,6 @@ import pandas as pd
 from headsweep.config.titles import titles
 from headsweep.errors import RESULT, ConfigError, TableError
 from headsweep.experiments.sprint import (
-    choosing_answers,
     evaluation,
     methods,
     rankers,
@@ -88,7 +87,7 @@ def rank(store: Store, name: str) -> None:
 
     Writes `tables.RANKING`, the positions of heads and questions (`tables.POSITIONS`), and the
     rankings of selectors, and of their readings, trained from every seed on all training questions
-    and on redraws of them, and of selectors trained without each fold (`tables.TRAININGS`).
+    and on redraws of them (`tables.TRAININGS`).
 
     Raises:
         TableError: the selector was trained for another pool.
@@ -156,10 +155,10 @@ def evaluate(store: Store, name: str) -> None:
     `max_n` or the size of the pool. Writes `tables.CURVES`, `paths.PAIRED`, `paths.VOTES`,
     `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the loss),
     `paths.OVERLAP` (test questions that resemble training questions), `paths.EMBEDDING_VALUE`
-    (whether knowing the question matters), `paths.CHOOSING` (one answer chosen without the oracle),
-    `paths.TRANSFER` (beside selectors that learnt from the benchmark itself, if this one did not)
-    and the selector's model card, `paths.SELECTOR_CARD`. The record of diversity holds wall time
-    and memory of embedding the test questions and of ranking the heads for them.
+    (whether knowing the question matters), `paths.TRANSFER` (beside selectors that learnt from the
+    benchmark itself, if this one did not) and the selector's model card, `paths.SELECTOR_CARD`. The
+    record of diversity holds wall time and memory of embedding the test questions and of ranking
+    the heads for them.
     """
     config = store.config
     experiment = Experiment(store, name)
@@ -246,16 +245,12 @@ def _differences(
     voted = compare(votes, pairs, range(1, inputs.max_n + 1))
     readings = validation.readings(inputs.options, reading_of(setting))
     chosen, held_out = rankers.weigh_shortlists(inputs.z, inputs.options)
-    by_rule = {method: scores[method] for method in (methods.SPRINT, *inputs.sampled)}
     return {
         paths.PAIRED: evaluation.paired(table, families[methods.SPRINT], degrees, bootstrap),
         paths.VOTES: evaluation.paired(voted, votes, degrees, bootstrap),
         paths.EMBEDDING_VALUE: evaluation.embedding_worth(table, families),
         paths.ABLATION: evaluation.ablation(scoring.by_readings(inputs, readings), readings),
         paths.SENSITIVITY: evaluation.sensitivity(scoring.shortlisted(inputs), held_out, chosen),
-        paths.CHOOSING: choosing_answers.compare(
-            by_rule, {methods.SPRINT: scoring.by_rules(inputs)}, bootstrap
-        ),
     }
 
 

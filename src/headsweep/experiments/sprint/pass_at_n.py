@@ -51,10 +51,6 @@ class Answers(NamedTuple):
         rows = np.broadcast_to(order, (len(self.correct), np.shape(order)[-1]))
         return Answers(*(np.take_along_axis(part, rows, 1) for part in self))
 
-    def of(self, questions: Int[np.ndarray, " chosen"]) -> "Answers":
-        """Return the answers to the questions with these row numbers."""
-        return Answers(*(part[questions] for part in self))
-
 
 def ordered(answers: Answers, max_n: int) -> Scores:
     """Score a method that takes answers in the order of their columns."""

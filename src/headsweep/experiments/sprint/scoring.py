@@ -9,7 +9,7 @@ import numpy as np
 
 from headsweep.config import Config, Selector
 from headsweep.errors import TableError
-from headsweep.experiments.sprint import choosing_answers, methods, rankers, validation
+from headsweep.experiments.sprint import methods, rankers, validation
 from headsweep.experiments.sprint.evaluation import shuffle
 from headsweep.experiments.sprint.experiment import Experiment, GradedAnswers
 from headsweep.experiments.sprint.pass_at_n import Answers, Scores, Trained, Values, drawn, ordered
@@ -33,8 +33,6 @@ class Inputs:
     """Z of the training questions over the pool."""
     heads: Answers
     """The pool's answers to the test questions."""
-    on_train: Answers
-    """The pool's answers to the training questions, in the order of Z."""
     sampled: Mapping[str, Answers]
     """The base model's samples, by method."""
     base: Answers
@@ -67,7 +65,7 @@ def load_inputs(config: Config, experiment: Experiment, graded: GradedAnswers) -
     heads = experiment.heads
     base = [str(BASE)]
     questions, rankings = _rankings(experiment)
-    train_ids, z = experiment.z(options.train)
+    _, z = experiment.z(options.train)
     sampled = {
         method: graded.of(decoding, options.test, base, questions)
         for decoding, method in methods.sampling(config, options.sampling).items()
@@ -77,7 +75,6 @@ def load_inputs(config: Config, experiment: Experiment, graded: GradedAnswers) -
         questions=questions,
         z=z,
         heads=graded.of(options.decoding, options.test, heads, questions),
-        on_train=graded.of(options.decoding, options.train, heads, train_ids),
         sampled=sampled,
         base=graded.of(options.decoding, options.test, base, questions),
         rankings=rankings,
@@ -190,24 +187,3 @@ def shortlisted(inputs: Inputs) -> dict[rankers.Shortlist, Outcomes]:
         ]
         for shortlist in by_draw[0]
     }
-
-
-def by_rules(inputs: Inputs) -> dict[str, Outcomes]:
-    """Return whether the answer that a rule learnt to choose is right, by rule, for SPRINT's heads.
-
-    Agreement between heads is computed on the questions of each training; the verifier is trained
-    on those of their answers that a selector ranked which was trained without their fold.
-    """
-    folds = validation.folds(len(inputs.z), inputs.options)
-    rankings = inputs.rankings[methods.SPRINT]
-    rows = np.concatenate([*folds.values()])
-    ranked = np.concatenate([rankings[fold][0] for fold in folds])
-    held_out = inputs.on_train.of(rows).select(ranked)
-    passed_by_rule = defaultdict[str, list[list[Values]]](list)
-    for draw, train_rows in inputs.redraws.items():
-        unseen = held_out.of(np.flatnonzero(np.isin(rows, train_rows)))
-        learnt = choosing_answers.learn(inputs.on_train.of(train_rows), unseen, inputs.max_n)
-        of_seeds = [learnt.choose(inputs.heads, order) for order in rankings[draw]]
-        for rule in of_seeds[0]:
-            passed_by_rule[rule].append([rules[rule] for rules in of_seeds])
-    return dict(passed_by_rule)

@@ -1,5 +1,5 @@
-"""Splits, folds and redraws of the training questions, the score by which settings are chosen, and
-the test questions that resemble a training question.
+"""Splits and redraws of the training questions, the score by which settings are chosen, and the
+test questions that resemble a training question.
 
 The score of a setting is its Pass@N on the held-out part, averaged over N = 1..max_n and over
 splits: the area under the curve. Where Pass@N saturates at large N, small N decide.
@@ -102,8 +102,10 @@ def splits(questions: int, options: Selector) -> list[tuple[Rows, Rows]]:
     Raises:
         ConfigError: there are fewer than two questions.
     """
+    if questions < 2:
+        raise ConfigError(f"{questions} training questions cannot be split; use at least 2")
     held_out = min(max(1, round(questions * options.validation)), questions - 1)
-    orders = [_shuffled(questions, seed) for seed in options.seeds]
+    orders = [np.random.default_rng(seed).permutation(questions) for seed in options.seeds]
     return [(np.sort(order[held_out:]), np.sort(order[:held_out])) for order in orders]
 
 
@@ -126,27 +128,10 @@ def draws(options: Selector) -> list[str]:
     return [ALL, *(f"redraw {number}" for number in range(options.redraws))]
 
 
-def folds(questions: int, options: Selector) -> dict[str, Rows]:
-    """Return folds, by name of the training on all others; each question is in exactly one.
-
-    Raises:
-        ConfigError: there are fewer than two questions.
-    """
-    count = min(max(2, round(1 / options.validation)), questions)
-    order = _shuffled(questions, options.seeds[0])
-    return {f"without fold {number}": np.sort(order[number::count]) for number in range(count)}
-
-
 def ranked_pass(correct: Z, order: Order, max_n: int) -> Float[np.ndarray, " max_n"]:
     """Return mean Pass@1..max_n over questions, heads taken in each question's order."""
     ranked = np.take_along_axis(correct, order, axis=1)
     return pass_at_n_ordered(ranked, max_n).mean(axis=0)
-
-
-def _shuffled(questions: int, seed: int) -> Rows:
-    if questions < 2:
-        raise ConfigError(f"{questions} training questions cannot be split; use at least 2")
-    return np.random.default_rng(seed).permutation(questions)
 
 
 def overlap(train: pd.DataFrame, test: pd.DataFrame, *, one_origin: bool = True) -> pd.DataFrame:
