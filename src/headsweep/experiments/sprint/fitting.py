@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain, product
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +52,7 @@ from headsweep.experiments.sprint.head_selector import (
 )
 from headsweep.experiments.sprint.methods import SPRINT
 from headsweep.experiments.sprint.rankers import EmbeddedQuestions
-from headsweep.experiments.sprint.validation import Order, Rows, Z, reading_of
+from headsweep.experiments.sprint.validation import Order, Z, reading_of
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
@@ -289,25 +289,6 @@ class Ranking(NamedTuple):
     """The heads' numbers for each of these questions, nearest first."""
 
 
-class _Planned(NamedTuple):
-    """A selector to be trained; the first three fields are those of its `Ranking`."""
-
-    method: str
-    training: str
-    seed: int
-    setting: Setting
-
-
-class _Together(NamedTuple):
-    """Selectors that are trained at once, on the same questions with the same embedder."""
-
-    rows: Rows
-    """The training questions."""
-    ranked_for: EmbeddedQuestions
-    """The questions for which they rank the heads."""
-    planned: Sequence[_Planned]
-
-
 def rank_again(
     train: EmbeddedQuestions,
     correct: Z,
@@ -321,40 +302,9 @@ def rank_again(
     trained from every seed on every redraw, too; of its rankings only the first `max_n` heads are
     kept.
     """
-    trainings = _again(train, correct, test, setting, options)
-    for rows, ranked_for, planned in chain(trainings, _readings(correct, test, setting, options)):
-        settings = [selector.setting for selector in planned]
-        seeds = [selector.seed for selector in planned]
-        embedder = settings[0].embedder
-        fits = fit(train.embeddings[embedder][rows], correct[rows], settings, seeds)
-        for selector, fitted in zip(planned, fits, strict=True):
-            heads, _ = rank_heads(fitted.selector, ranked_for.embeddings[embedder])
-            if selector.method != SPRINT:
-                heads = heads[:, : options.max_n]
-            yield Ranking(selector.method, selector.training, selector.seed, ranked_for.ids, heads)
-
-
-def _again(
-    train: EmbeddedQuestions,
-    correct: Z,
-    test: EmbeddedQuestions,
-    setting: Setting,
-    options: Selector,
-) -> Iterator[_Together]:
-    for name, rows in validation.redraws(len(correct), options).items():
-        its_setting = setting
-        if name != validation.ALL and options.redrawn_setting == "anew":
-            its_setting, _ = choose(train.of(rows).embeddings, correct[rows], options)
-        planned = [_Planned(SPRINT, name, seed, its_setting) for seed in options.seeds]
-        yield _Together(rows, test, planned)
-
-
-def _readings(
-    correct: Z, test: EmbeddedQuestions, setting: Setting, options: Selector
-) -> Iterator[_Together]:
+    # Of one embedder and geometry, readings are trained at once.
     alike = defaultdict[tuple[str, str], list[tuple[str, Setting]]](list)
-    readings = validation.readings(options, reading_of(asdict(setting)))
-    for name, reading in readings.items():
+    for name, reading in validation.readings(options, reading_of(asdict(setting))).items():
         its_setting = replace(
             setting,
             geometry=reading.geometry,
@@ -362,10 +312,17 @@ def _readings(
             embedder=reading.embedder,
         )
         alike[reading.geometry, reading.embedder].append((name, its_setting))
-    draws = validation.redraws(len(correct), options)
-    for draw, rows in draws.items():
-        for named in alike.values():
-            planned = []
-            for name, its_setting in named:
-                planned += [_Planned(name, draw, seed, its_setting) for seed in options.seeds]
-            yield _Together(rows, test, planned)
+    for draw, rows in validation.redraws(len(correct), options).items():
+        own = setting
+        if draw != validation.ALL and options.redrawn_setting == "anew":
+            own, _ = choose(train.of(rows).embeddings, correct[rows], options)
+        for together in [[(SPRINT, own)], *alike.values()]:
+            planned = [(name, one, seed) for name, one in together for seed in options.seeds]
+            names, settings, seeds = zip(*planned, strict=True)
+            embedder = settings[0].embedder
+            fits = fit(train.embeddings[embedder][rows], correct[rows], settings, seeds)
+            for name, seed, fitted in zip(names, seeds, fits, strict=True):
+                heads, _ = rank_heads(fitted.selector, test.embeddings[embedder])
+                if name != SPRINT:
+                    heads = heads[:, : options.max_n]
+                yield Ranking(name, draw, seed, test.ids, heads)
