@@ -169,9 +169,7 @@ def simulated_curves(limit=16):
         lead = curves[0]["pass_at_n"] - value
         ends = {"difference": lead, "low": lead - 0.03, "high": lead + 0.028}
         ends |= {"band_low": ends["low"], "band_high": ends["high"]}
-        ends |= {"peak": 2, "peak_low": 1, "peak_high": 4, "by_questions": 0.01}
-        ends |= {"p": 0.04, "adjusted": 0.04, "resembling": 0, "unknown": 0}
-        ends |= {"freedom": np.inf}
+        ends |= {"peak": 2, "by_questions": 0.01, "p": 0.04, "adjusted": 0.04, "freedom": np.inf}
         paired.append(own[["method", "n"]].assign(**ends))
     differences = pd.concat(paired[1:-1], ignore_index=True).reindex(
         columns=evaluation.PAIRED_COLUMNS

@@ -14,9 +14,8 @@ from jaxtyping import Float
 from headsweep.experiments.sprint import methods
 from headsweep.experiments.sprint.pass_at_n import Scores, Trained, Values, estimated, outcomes
 from headsweep.experiments.sprint.rankers import Shortlist
-from headsweep.experiments.sprint.validation import APART_FROM_ALL, UNKNOWN, LossReading, Order, Z
+from headsweep.experiments.sprint.validation import APART_FROM_ALL, LossReading, Order, Z
 from headsweep.files.tables import CURVES
-from headsweep.statistics import TAILS
 from headsweep.statistics.differences import Outcomes, compare, largest_n, of_questions
 from headsweep.statistics.intervals import Bootstrap, simultaneous
 
@@ -34,15 +33,13 @@ DIVERSITY_COLUMNS = [
     "distinct_low",
     "distinct_high",
     "agreement",
-    "agreement_low",
-    "agreement_high",
     "tokens",
     "longest",
     "prompts",
     "computed",
 ]
 """Columns of the table of diversity and cost at equal N, means over questions: the number of
-distinct final answers and the share of pairs that agree, with 95% bootstrap intervals; generated
+distinct final answers, with a 95% bootstrap interval, and the share of pairs that agree; generated
 tokens of all N answers and of the longest; passes of the prompt through the model; tokens computed.
 """
 
@@ -50,9 +47,9 @@ TESTED = ["difference", "low", "high", "p", "adjusted"]
 """Columns of a difference: its 95% interval over questions, seeds and draws of training questions,
 the p-value, and that after Holm's correction over all with which a method is compared at this N."""
 
-WORTH_COLUMNS = ["method", "against", "n", "pass_at_n", "against_pass_at_n", *TESTED, "freedom"]
-"""Columns of the table of what the question's embedding is worth: Pass@N of the method, of another
-that ignores the question, and their paired difference with its degrees of freedom
+WORTH_COLUMNS = ["method", "against", "n", *TESTED, "freedom"]
+"""Columns of the table of what the question's embedding is worth: Pass@N of the method minus that
+of another that ignores the question, with its degrees of freedom
 (`headsweep.statistics.differences.MEASURES`). `n` is one of `SHOWN_N` or `MEAN`."""
 
 SHUFFLED = "shuffled questions"
@@ -72,20 +69,15 @@ PAIRED_COLUMNS = [
     "band_low",
     "band_high",
     "peak",
-    "peak_low",
-    "peak_high",
-    "resembling",
-    "unknown",
     *APART,
 ]
 """Columns of the paired table: SPRINT minus method at every N, and the standard errors of the
 difference that come from the choice of test questions, the draw of training questions and the
 seeds; empty where these were not varied; and its degrees of freedom. The band holds at all N of a
-method at once. The peak is the N of a method's largest difference, with a 95% interval over
-questions. Last come the numbers of test questions that resemble a training question and of those of
-which that is unknown, and, where some are, the difference on the others. The table of votes has the
-same columns: the accuracy of the majority of SPRINT's N answers minus that of one greedy answer of
-the base model, and minus that of the majority of N samples.
+method at once. The peak is the N of a method's largest difference. Last comes, where some test
+questions resemble a training question or may do so, the difference on the others. The table of
+votes has the same columns: the accuracy of the majority of SPRINT's N answers minus that of one
+greedy answer of the base model, and minus that of the majority of N samples.
 """
 
 ABLATION_COLUMNS = [
@@ -129,10 +121,9 @@ def curves(
     for method, score in scores.items():
         columns = {name: values.mean(axis=0) for name, values in score.items()}
         columns |= estimated(score["pass_at_n"], bootstrap, "pass_at_n", "low", "high")
-        for name, short in (("distinct_answers", "distinct"), ("agreement", "agreement")):
-            if name in score:
-                ends = bootstrap.interval(score[name])
-                columns |= dict(zip((f"{short}_low", f"{short}_high"), ends, strict=True))
+        if "distinct_answers" in score:
+            low, high = bootstrap.interval(score["distinct_answers"])
+            columns |= {"distinct_low": low, "distinct_high": high}
         part = pd.DataFrame(columns).assign(method=method)
         parts.append(part.assign(n=np.arange(1, len(part) + 1)))
     table = pd.concat(parts, ignore_index=True).dropna(subset="pass_at_n")
@@ -200,27 +191,12 @@ def compared(compared_with: Mapping[str, Mapping[str, Outcomes]]) -> pd.DataFram
     return pd.concat(parts, ignore_index=True)
 
 
-def embedding_worth(
-    table: pd.DataFrame, compared_with: Mapping[str, Mapping[str, Outcomes]]
-) -> pd.DataFrame:
-    """Return what the question is worth to each method: columns `WORTH_COLUMNS`.
-
-    Args:
-        table: of `compared`.
-        compared_with: what it compares.
+def embedding_worth(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what the question is worth to each method, of the table of `compared`: columns
+    `WORTH_COLUMNS`.
     """
     shown = table["against"].isin(IGNORING) & table["n"].isin([*SHOWN_N, MEAN])
-    parts = []
-    for (method, against), part in table[shown].groupby(["method", "against"], sort=False):
-        passed_by_method = compared_with[str(method)]
-        own_means = _means(passed_by_method[str(method)])
-        other_means = _means(passed_by_method[str(against)])
-        means = {
-            "pass_at_n": part["n"].map(own_means),
-            "against_pass_at_n": part["n"].map(other_means),
-        }
-        parts.append(part.assign(**means))
-    return pd.concat(parts, ignore_index=True)[WORTH_COLUMNS]
+    return table.loc[shown, WORTH_COLUMNS]
 
 
 def _means(passed: Outcomes) -> dict[int | str, float]:
@@ -242,12 +218,12 @@ def paired(
             questions stand in another table.
         passed_by_method: the outcomes of the methods.
         likeness: of each question, its degree in `headsweep.experiments.sprint.validation.overlap`.
-        bootstrap: resamples of the questions, for the band and the peak.
+        bootstrap: resamples of the questions, for the band.
     """
     elsewhere = (table["n"] == MEAN) | (table["against"] == SHUFFLED)
     table = table[(table["method"] == methods.SPRINT) & ~elsewhere]
     degree = pd.Series(likeness)
-    apart, unknown = (degree == APART_FROM_ALL).to_numpy(), (degree == UNKNOWN).to_numpy()
+    apart = (degree == APART_FROM_ALL).to_numpy()
     parts = []
     for against, rows in table.groupby("against", sort=False):
         sprint = np.mean(passed_by_method[methods.SPRINT][0], axis=0)
@@ -255,12 +231,11 @@ def paired(
         half = (rows["high"] - rows["low"]) / 2 * simultaneous(lead, bootstrap)
         middle = (rows["high"] + rows["low"]) / 2
         part = rows.assign(band_low=middle - half, band_high=middle + half)
-        part[["peak", "peak_low", "peak_high"]] = peak(lead, bootstrap)
+        # Ties go to the smallest N; where the other method is undefined, N is left out.
+        part["peak"] = np.nanargmax(lead.mean(axis=0)) + 1
         parts.append(part)
     whole = pd.concat(parts, ignore_index=True).drop(columns="method")
     whole = whole.rename(columns={"against": "method"}).astype({"n": int})
-    whole["unknown"] = unknown.sum()
-    whole["resembling"] = (~apart & ~unknown).sum()
     if 1 < apart.sum() < len(apart):
         others = {name: of_questions(passed, apart) for name, passed in passed_by_method.items()}
         pairs = [(methods.SPRINT, name) for name in whole["method"].unique()]
@@ -269,18 +244,6 @@ def paired(
         cut = cut.set_axis(["method", "n", *APART], axis=1)
         whole = whole.merge(cut, on=["method", "n"], how="left")
     return whole.reindex(columns=PAIRED_COLUMNS)
-
-
-def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
-    """Return the N of the largest mean difference, and the ends of its 95% interval.
-
-    Ties go to the smallest N. The interval is the percentile interval of the peak over resamples;
-    values of N at which the other method is undefined are left out.
-    """
-    defined = differences[:, ~np.isnan(differences).any(axis=0)]
-    peaks = bootstrap.means(defined).argmax(axis=1) + 1
-    low, high = np.quantile(peaks, TAILS, method="inverted_cdf")
-    return int(defined.mean(axis=0).argmax()) + 1, int(low), int(high)
 
 
 def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, LossReading]) -> pd.DataFrame:

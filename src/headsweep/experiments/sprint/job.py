@@ -248,7 +248,7 @@ def _differences(
     return {
         paths.PAIRED: evaluation.paired(table, families[methods.SPRINT], degrees, bootstrap),
         paths.VOTES: evaluation.paired(voted, votes, degrees, bootstrap),
-        paths.EMBEDDING_VALUE: evaluation.embedding_worth(table, families),
+        paths.EMBEDDING_VALUE: evaluation.embedding_worth(table),
         paths.ABLATION: evaluation.ablation(scoring.by_readings(inputs, readings), readings),
         paths.SENSITIVITY: evaluation.sensitivity(scoring.shortlisted(inputs), held_out, chosen),
     }
