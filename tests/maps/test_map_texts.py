@@ -70,8 +70,8 @@ def config(tmp_path, monkeypatch):
 
 def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(config):
     # The store alone is read: scores, which it shares, must not depend on a run's files.
-    chosen = choose_texts(Store(config), "known", FOLDER)
-    found = {(text.question_id, text.kind): text.tokens for text in chosen.texts}
+    chosen, counts = choose_texts(Store(config), "known", FOLDER)
+    found = {(text.question_id, text.kind): text.tokens for text in chosen}
     solution = found.pop(("both", "solution"))
     assert load_tokenizer(FOLDER).decode(solution) == "So 3 plus 4 is 7."
     # `late` is the fifth of four questions; `right` has no wrong sample, `empty` an empty one.
@@ -81,27 +81,27 @@ def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(conf
         ("cut", "right"): (35,),
         ("cut", "wrong"): (32, 33, 34),
     }
-    assert chosen.counts == {"questions": 4, "pairs": 2, "solutions": 1}
-    assert len({text.prompt for text in chosen.texts}) == 1
+    assert counts == {"questions": 4, "pairs": 2, "solutions": 1}
+    assert len({text.prompt for text in chosen}) == 1
 
 
 def test_a_solution_that_the_model_has_no_positions_for_is_left_out(config, caplog):
-    texts = choose_texts(Store(config), "known", FOLDER).texts
+    texts, _ = choose_texts(Store(config), "known", FOLDER)
     (solution,) = [text for text in texts if text.kind == "solution"]
     whole = len(solution.prompt) + len(solution.tokens)
-    assert choose_texts(Store(config), "known", FOLDER, whole).counts["solutions"] == 1
+    assert choose_texts(Store(config), "known", FOLDER, whole)[1]["solutions"] == 1
     assert "left out" not in caplog.text
-    fewer = choose_texts(Store(config), "known", FOLDER, whole - 1)
-    assert fewer.counts == {"questions": 4, "pairs": 2, "solutions": 0}
+    _, fewer = choose_texts(Store(config), "known", FOLDER, whole - 1)
+    assert fewer == {"questions": 4, "pairs": 2, "solutions": 0}
     said = f"left out: 1 reference solution; reasoner reads at most {whole - 1} tokens"
     assert said in caplog.text
 
 
 def test_a_pair_that_the_model_has_no_positions_for_is_left_out(config, caplog):
     """Its prompt may have been shorter where it was sampled."""
-    texts = choose_texts(Store(config), "known", FOLDER).texts
+    texts, _ = choose_texts(Store(config), "known", FOLDER)
     longest = max(text.length for text in texts if text.question_id == "cut")
-    assert choose_texts(Store(config), "known", FOLDER, longest).counts["pairs"] == 2
+    assert choose_texts(Store(config), "known", FOLDER, longest)[1]["pairs"] == 2
     with pytest.raises(TableError, match=r"^maps\.known: 1 of 4 questions have a right and"):
         choose_texts(Store(config), "known", FOLDER, longest - 1)
     assert "left out: 1 reference solution and 1 sample pair; reasoner reads at" in caplog.text
@@ -111,7 +111,7 @@ def test_texts_are_read_as_they_were_chosen(config, monkeypatch):
     monkeypatch.setattr(Store, "model_folder", lambda *_: FOLDER)
     texts = texts_key(config, "known")
     write_texts(Store(config), texts)
-    expected = choose_texts(Store(config), "known", FOLDER).texts
+    expected, _ = choose_texts(Store(config), "known", FOLDER)
     assert read_texts(texts) == expected and len(expected) == 5
     record = read_record(Store(config).path(TEXTS, texts=texts))
     assert (record["questions"], record["pairs"], record["solutions"]) == (4, 2, 1)

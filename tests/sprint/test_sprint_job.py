@@ -356,19 +356,14 @@ def test_curves_end_at_the_size_of_a_small_pool_which_no_other_pool_takes(finish
     assert "\n" not in str(caught.value)
 
 
-def test_the_prompts_length_is_known_from_the_variant_that_took_over_least(tmp_path, monkeypatch):
+def test_the_prompts_length_is_known_from_the_base_model_s_record(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = make_config()
     graded = GradedAnswers(Store(config), "tiny")
     assert np.isnan(graded.prompt_tokens("greedy", "test"))
-    for variant, facts in {
-        "base": {"reused": 70},
-        "L00H01": {"reused": 30, "prompt_tokens": 41.0},
-        "L00H02": {"reused": 10, "prompt_tokens": 43.5},
-    }.items():
-        file = Store(config).path(tables.ANSWERS, variant=variant, **GREEDY)
-        safe_files.write_text(file, "")
-        safe_files.write_json(record_path(file), facts)
+    file = Store(config).path(tables.ANSWERS, variant="base", **GREEDY)
+    safe_files.write_text(file, "")
+    safe_files.write_json(record_path(file), {"prompt_tokens": 43.5})
     assert graded.prompt_tokens("greedy", "test") == 43.5
 
 

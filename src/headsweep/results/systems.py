@@ -114,7 +114,7 @@ def of_pairs(
     """
     low, high = paired_interval(differences)
     gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
-    p = np.where(exact, mcnemar(differences), paired_test(differences))
+    p = np.where(exact, mcnemar(differences), paired_test(differences).p)
     columns = {
         "n": len(differences),
         "gained": gained,

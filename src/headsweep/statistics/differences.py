@@ -13,12 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from headsweep.statistics.intervals import (
-    holm,
-    paired_freedom,
-    paired_interval,
-    paired_test,
-)
+from headsweep.statistics.intervals import holm, paired_test
 
 SUBSAMPLE = 2 / 3
 """Share of the training questions in each subsample."""
@@ -106,14 +101,12 @@ def _difference(first: Outcomes, second: Outcomes) -> pd.DataFrame:
     if subsamples > 1:  # the variance between draws, less the part that the seeds explain
         between = np.var([draw.mean(axis=0) for draw in means[1:]], axis=0, ddof=1)
         sources["by_draw"] = _OF_DRAWS * np.maximum(between - noise, 0.0), subsamples - 1
-    components = list(sources.values())
-    low, high = paired_interval(lead, components)
-    table = pd.DataFrame({"difference": lead.mean(axis=0), "low": low, "high": high})
-    table["p"] = paired_test(lead, components)
+    low, high, p, freedom = paired_test(lead, list(sources.values()))
+    table = pd.DataFrame({"difference": lead.mean(axis=0), "low": low, "high": high, "p": p})
     table["by_questions"] = lead.std(axis=0) / np.sqrt(len(lead))
     for name in ("by_draw", "by_seed"):
         table[name] = np.sqrt(sources[name][0]) if name in sources else np.nan
-    table["freedom"] = paired_freedom(lead, components)
+    table["freedom"] = freedom
     return table
 
 

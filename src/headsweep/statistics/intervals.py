@@ -46,7 +46,27 @@ def paired_interval(
     differences: Real[np.ndarray, "questions columns"],
     components: Sequence[tuple[Values, int]] = (),
 ) -> Interval:
-    """Return the interval of each column's mean difference.
+    """Return the interval of each column's mean difference; see `paired_test`."""
+    tested = paired_test(differences, components)
+    return tested.low, tested.high
+
+
+class PairedTest(NamedTuple):
+    """Of each column's mean difference."""
+
+    low: Values
+    high: Values
+    p: Values
+    """Two-sided; below 0.05 exactly where the interval leaves out zero."""
+    freedom: Values
+    """Degrees of freedom of the quantile; infinite: normal."""
+
+
+def paired_test(
+    differences: Real[np.ndarray, "questions columns"],
+    components: Sequence[tuple[Values, int]] = (),
+) -> PairedTest:
+    """Return the interval of each column's mean difference, and the test that it is zero.
 
     Bonett and Price 2012 (Adjusted Wald confidence interval for a difference of binomial
     proportions based on paired data): a gained and a lost question are added, so that coverage is
@@ -59,46 +79,19 @@ def paired_interval(
             of their estimates. Variances are added; the quantile is Student's, with the degrees of
             freedom of their sum (Satterthwaite 1946).
     """
-    mean, error, freedom = _estimated(differences, components)
-    half = half_width(error, freedom)
-    return np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
-
-
-def paired_test(
-    differences: Real[np.ndarray, "questions columns"],
-    components: Sequence[tuple[Values, int]] = (),
-) -> Float[np.ndarray, " columns"]:
-    """Return the two-sided p-value that each column's mean difference is zero.
-
-    It is below 0.05 exactly where `paired_interval`, which has the arguments, leaves out zero.
-    """
-    mean, error, freedom = _estimated(differences, components)
-    return 2 * stdtr(freedom, -np.abs(mean) / error)
-
-
-def paired_freedom(
-    differences: Real[np.ndarray, "questions columns"],
-    components: Sequence[tuple[Values, int]] = (),
-) -> Float[np.ndarray, " columns"]:
-    """Return the degrees of freedom of the quantile in `paired_interval`; infinite: normal."""
-    _, _, freedom = _estimated(differences, components)
-    return freedom
-
-
-def _estimated(
-    differences: Real[np.ndarray, "questions columns"], components: Sequence[tuple[Values, int]]
-) -> tuple[Values, Values, Values]:
-    """Return mean, standard error and degrees of freedom of each column, as `paired_interval`."""
     total = len(differences) + 2  # with a gained and a lost question, which add 2 to the squares
     mean = differences.sum(axis=0) / total
     variance = ((np.square(differences).sum(axis=0) + 2) / total - mean**2) / total
-    if not components:
-        return mean, np.sqrt(variance), np.full(mean.shape, np.inf)
-    parts = [(variance, total - 1), *components]
-    for part, _ in components:
-        variance = variance + part
-    freedom = variance**2 / sum(part**2 / part_freedom for part, part_freedom in parts)
-    return mean, np.sqrt(variance), freedom
+    freedom = np.full(mean.shape, np.inf)
+    if components:
+        parts = [(variance, total - 1), *components]
+        for part, _ in components:
+            variance = variance + part
+        freedom = variance**2 / sum(part**2 / part_freedom for part, part_freedom in parts)
+    error = np.sqrt(variance)
+    half = half_width(error, freedom)
+    p = 2 * stdtr(freedom, -np.abs(mean) / error)
+    return PairedTest(np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0), p, freedom)
 
 
 def mcnemar(differences: Int[np.ndarray, "questions heads"]) -> Float[np.ndarray, " heads"]:

@@ -37,16 +37,10 @@ class Run:
         return pd.read_parquet(file, columns=["question_id", "question"])
 
     def prompt_tokens(self, model, decoding, questions):
-        """Return the mean length of a prompt. Whoever answered counted it: no file has prompts.
-
-        Who took answers over from another run saw fewer prompts: the one with the fewest counts.
-        """
-        answers = f"store/{model}-*/{decoding}-*/{questions}-*/*.parquet.run.json"
-        records = [
-            json.loads(file.read_text()) for file in sorted(self.folder.parent.glob(answers))
-        ]
-        known = [record for record in records if "prompt_tokens" in record]
-        return min(known, key=lambda record: record.get("reused", 0))["prompt_tokens"]
+        """Return the mean length of a prompt. Whoever answered counted it: no file has prompts."""
+        answers = f"store/{model}-*/{decoding}-*/{questions}-*/base.parquet.run.json"
+        (file,) = self.folder.parent.glob(answers)
+        return json.loads(file.read_text())["prompt_tokens"]
 
     def pool(self, section):
         """Return the names of a sweep's or selector's heads."""

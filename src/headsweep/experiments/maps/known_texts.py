@@ -8,7 +8,6 @@ base model's first choice, so hardly any change makes it likelier.
 import logging
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -36,23 +35,6 @@ _Pairs = dict[str, dict[str, tuple[int, ...]]]
 """The tokens of a right and a wrong sample, by question and kind."""
 
 
-class Chosen(NamedTuple):
-    """The texts of a map, and how many questions gave them."""
-
-    texts: list[Text]
-    questions: int
-    """In the set, of which the first are used."""
-    pairs: int
-    """With a right and a wrong sample."""
-    solutions: int
-    """With a reference solution."""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What a record says of them."""
-        return {"questions": self.questions, "pairs": self.pairs, "solutions": self.solutions}
-
-
 def write_texts(store: Store, texts: str) -> None:
     """Choose the texts of a map, given their key; write `tables.TEXTS` and its record.
 
@@ -64,7 +46,7 @@ def write_texts(store: Store, texts: str) -> None:
     name, section = find_map(store.config, texts)
     folder = store.model_folder(section.model)
     limit = most_tokens(stated_config(folder))
-    chosen = choose_texts(store, name, folder, limit)
+    chosen, counts = choose_texts(store, name, folder, limit)
     rows = [
         {
             "question_id": text.question_id,
@@ -72,12 +54,12 @@ def write_texts(store: Store, texts: str) -> None:
             "prompt": text.prompt,
             "token_ids": text.tokens,
         }
-        for text in chosen.texts
+        for text in chosen
     ]
     output = Path(TEXTS.path.format(texts=texts))
     write_table(output, pd.DataFrame(rows), TEXTS, {"map": name})
     facts = {"map": section.model_dump(mode="json"), "grading": store.config.grading}
-    write_record(output, stopwatch, facts | chosen.counts)
+    write_record(output, stopwatch, facts | counts)
 
 
 def read_texts(texts: str) -> list[Text]:
@@ -93,8 +75,11 @@ def read_texts(texts: str) -> list[Text]:
     ]
 
 
-def choose_texts(store: Store, name: str, folder: Path, limit: int | None = None) -> Chosen:
-    """Return the texts of a map, question by question.
+def choose_texts(
+    store: Store, name: str, folder: Path, limit: int | None = None
+) -> tuple[list[Text], dict[str, int]]:
+    """Return the texts of a map, question by question, and the numbers of `questions` that were
+    looked at, of `pairs` and of `solutions`.
 
     Args:
         store: of a resolved config.
@@ -148,7 +133,8 @@ def choose_texts(store: Store, name: str, folder: Path, limit: int | None = None
             f"draw more samples, raise max_new_tokens if most are cut, take other questions, or "
             f"name the column of a table's solutions (columns.solution, --solution-column)"
         )
-    return Chosen(texts, len(questions), used[_PAIR], used[_SOLUTION])
+    counts = {"questions": len(questions), "pairs": used[_PAIR], "solutions": used[_SOLUTION]}
+    return texts, counts
 
 
 def _questions(store: Store, name: str) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headsweep.engine.decoder import Decoder
@@ -122,31 +122,20 @@ def _scored(run: SharedPass | WholePass, drafts: Drafts, device: torch.device) -
     run.begin([(row, drafted) for drafted in drafts for row in drafted.rows])
     chunks = {drafted: Chunk(0, len(drafted.text), len(drafted.draft)) for drafted in drafts}
     expected = [token for _, drafted in run.pairs for token in drafted.draft]
-    targets = torch.tensor(expected, device=device)
-    parts = []
+    targets = torch.tensor(expected, device=device)[:, None]
+    logs: list[Float[Tensor, " places"]] = []  # of the targets' probabilities
+    best: list[Bool[Tensor, " places"]] = []  # no other token is likelier
     start = 0
     for slab in run.logits(chunks):
-        parts.append(_read(slab.float(), targets[start : start + len(slab)]))
+        logits, own = slab.float(), targets[start : start + len(slab)]
+        # A difference from the sum's logarithm would round the logarithms.
+        logs.append(logits.log_softmax(dim=1).gather(1, own)[:, 0].double())
+        best.append(logits.gather(1, own)[:, 0] >= logits.amax(dim=1))
         start += len(slab)
-    logs = torch.cat([part.logs for part in parts])
-    best = torch.cat([part.best for part in parts])
     counts = [len(drafted.draft) for _, drafted in run.pairs]
-    by_row = zip(run.pairs, logs.split(counts), best.split(counts), strict=True)
+    by_row = zip(
+        run.pairs, torch.cat(logs).split(counts), torch.cat(best).split(counts), strict=True
+    )
     for (row, drafted), row_logs, row_best in by_row:
         kept = int(row_best.sum().item())
         yield Score(drafts[drafted], row.variant, row_logs.sum().item(), kept)
-
-
-class _Read(NamedTuple):
-    """What logits say of the tokens that are known to follow."""
-
-    logs: Float[Tensor, " places"]  # of their probabilities, float64
-    best: Bool[Tensor, " places"]  # no other token is likelier
-
-
-def _read(logits: Float[Tensor, "places vocabulary"], targets: Int[Tensor, " places"]) -> _Read:
-    """Return what the logits of places say of their targets."""
-    highest = logits.amax(dim=1)
-    logs = logits.log_softmax(dim=1)  # a difference from the sum's logarithm would round it
-    target_logits = logits.gather(1, targets[:, None])[:, 0]
-    return _Read(logs.gather(1, targets[:, None])[:, 0].double(), target_logits >= highest)

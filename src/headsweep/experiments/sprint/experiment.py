@@ -74,18 +74,13 @@ class GradedAnswers:
         )
 
     def prompt_tokens(self, decoding: str, questions: str) -> float:
-        """Return the mean length of a question's prompt in tokens; NaN if unknown.
+        """Return the mean length of a question's prompt in tokens.
 
-        The base model's record says it, unless some of its answers were taken over from another
-        draw where the model was not at hand; then another variant's may.
+        NaN if the base model's record does not say it: answers to some questions were taken over
+        from another draw where the model was not at hand.
         """
         base = self._path(tables.ANSWERS, decoding, questions, variant=BASE)
-        record = read_record(base)
-        if "prompt_tokens" not in record:
-            records = map(read_record, sorted(base.parent.glob("*.parquet")))
-            telling = (record for record in records if "prompt_tokens" in record)
-            record = min(telling, key=lambda record: record.get("reused", 0), default={})
-        return float(record.get("prompt_tokens", np.nan))
+        return float(read_record(base).get("prompt_tokens", np.nan))
 
     def _path(self, kind: FileKind, decoding: str, questions: str, **names: object) -> Path:
         return self._store.path(

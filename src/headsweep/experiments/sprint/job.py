@@ -5,7 +5,6 @@ Each reads tables and writes results and their records. Only those that train or
 
 import logging
 from collections.abc import Mapping
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,16 +132,14 @@ def _trained_again(
     ids, z = experiment.z(options.train)
     train = experiment.questions(options.train, ids)
     rankings = list(fitting.rank_again(train, z, test, setting, options))
-    redraws = validation.redraws(len(z), options)
-    chosen = rankers.rankers(train, z, options)
-    chosen_on = dict.fromkeys(redraws, chosen)
-    if options.redrawn_setting == "anew":
-        for drawn, rows in redraws.items():
-            if drawn != validation.ALL:
-                chosen_on[drawn] = rankers.rankers(train.of(rows), z[rows], options)
-    for method, (drawn, rows) in product(chosen, redraws.items()):
-        order = chosen_on[drawn][method](train.of(rows), z[rows], test)
-        rankings.append(fitting.Ranking(method, drawn, options.seeds[0], test.ids, order))
+    of_all = rankers.rankers(train, z, options)
+    for drawn, rows in validation.redraws(len(z), options).items():
+        chosen = of_all
+        if drawn != validation.ALL and options.redrawn_setting == "anew":
+            chosen = rankers.rankers(train.of(rows), z[rows], options)
+        for method in of_all:  # on a redraw there may be more: no question of it lacks a subject
+            order = chosen[method](train.of(rows), z[rows], test)
+            rankings.append(fitting.Ranking(method, drawn, options.seeds[0], test.ids, order))
     table = pd.DataFrame(rankings).rename(columns={"question_ids": "question_id"})
     table["heads"] = [list(ranking.heads.astype(np.int16)) for ranking in rankings]
     return table.explode(["question_id", "heads"])
