@@ -15,7 +15,7 @@ STAGES = {
     ),
     "Answers": ("generate", "activations", "look"),
     "Grading": ("grade", "regrade", "compare_prompts"),
-    "Map of every head": ("texts", "score", "gradients", "map"),
+    "Map of every head": ("texts", "score", "map"),
     "Head selectors": ("train_selector", "rank_heads", "evaluate"),
     "Compression": (
         "teacher",
@@ -43,7 +43,6 @@ _DOING = {
     "regrade": "grading {questions} ({decoding}) by other rules",
     "texts": "choosing the texts of {texts}",
     "score": "scoring {layer} of {texts}",
-    "gradients": "estimating the heads of {texts}",
     "map": "mapping {map}",
     "train_selector": "training selector {selector}",
     "evaluate": "testing selector {selector}",

@@ -23,7 +23,7 @@ LENGTHS = {"right": 8, "wrong": 5, "solution": 4}
 def made(questions=9, layers=(1, 4), heads=3, seed=0):
     """Scores of right, wrong and reference texts; head 2 of layer 4 makes right ones likelier."""
     draw = np.random.default_rng(seed)
-    rows, estimates = [], []
+    rows = []
     for layer in layers:
         names = [f"L{layer:02d}R00", *(f"L{layer:02d}H{h:02d}" for h in range(heads))]
         names.append(f"L{layer:02d}N01")
@@ -37,16 +37,13 @@ def made(questions=9, layers=(1, 4), heads=3, seed=0):
                     if name == "L04H02":
                         change += {"right": 2.0, "wrong": -1.0, "solution": 0.4}[kind]
                     rows.append((f"q{number}", kind, name, base + change, length, 3))
-                    if "H" in name:
-                        estimates.append((f"q{number}", kind, name, change / 2))
-    columns = ["question_id", "kind", "variant"]
-    scores = pd.DataFrame(rows, columns=[*columns, "log_probability", "tokens", "kept"])
-    return scores, pd.DataFrame(estimates, columns=[*columns, "change"])
+    columns = ["question_id", "kind", "variant", "log_probability", "tokens", "kept"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def test_outcomes_are_paired_over_questions_in_their_units():
-    scores, estimates = made()
-    table = heads_table(scores.sample(frac=1, random_state=1), estimates, 3)
+    scores = made()
+    table = heads_table(scores.sample(frac=1, random_state=1), 3)
     assert list(table) == HEADS and len(table) == 3 * (2 * 3 + 2)
     by = scores
     by = by.set_index(["variant", "kind", "question_id"]).sort_index()["log_probability"]
@@ -60,10 +57,7 @@ def test_outcomes_are_paired_over_questions_in_their_units():
         for outcome, (n, value) in expected.items():
             row = table[(table["variant"] == name) & (table["outcome"] == outcome)].iloc[0]
             assert row["n"] == n and row["change"] == pytest.approx(value)
-            if "H" in name:
-                assert row["first_order"] == pytest.approx(value / 2)
-            else:
-                assert math.isnan(row["first_order"]) and math.isnan(row["adjusted"])
+            assert math.isnan(row["adjusted"]) == ("N" in name)
     shown = table[(table["adjusted"] < 0.05) & (table["outcome"] == PREFERENCE)]
     assert list(shown["variant"]) == ["L04H02"]
     of_layers = layers_table(table, scores).set_index(["outcome", "layer"])
@@ -89,8 +83,7 @@ def test_a_preference_that_all_changes_have_is_rarely_shown(maps, noisy, monkeyp
         parts = pd.concat({"right": right, "wrong": wrong}, names=["kind"])
         scores = parts.melt(ignore_index=False, var_name="variant", value_name="log_probability")
         scores = scores.reset_index().assign(tokens=5, kept=3)
-        estimates = scores[scores["variant"].isin(names[:42])].assign(change=0.0)
-        table = heads_table(scores, estimates, 0)
+        table = heads_table(scores, 0)
         found += table.loc[table["outcome"] == PREFERENCE, "shown"].notna().any()
     assert found <= 2 if noisy else found == maps  # 0.5 by chance; without noise zero alone counts
 
@@ -106,41 +99,42 @@ def test_a_head_is_held_against_noise_in_its_own_place_where_every_head_has_a_pl
     scores = pd.DataFrame(columns | {"L03R00": 0.0}, texts.set_names(["question_id", "kind"]))
     scores = scores.melt(ignore_index=False, var_name="variant", value_name="log_probability")
     scores = scores.reset_index().assign(tokens=1, kept=1)
-    estimates = scores[scores["variant"].str.contains("H")].assign(change=0.0)
-    table = heads_table(scores, estimates, 0).set_index("variant")
+    table = heads_table(scores, 0).set_index("variant")
     assert (table.loc[["L03H00", "L03H01"], "adjusted"] < 0.05).all()
     assert table["shown"].dropna().index.tolist() == ([] if own else ["L03H01"])
 
 
 def test_an_outcome_without_two_questions_has_no_rows():
-    scores, estimates = made()
-    alone = [each[each["kind"] == "solution"] for each in (scores, estimates)]
-    assert set(heads_table(*alone, 0)["outcome"]) == {SOLUTIONS}
-    few = [each[each["question_id"] == "q0"] for each in (scores, estimates)]
-    assert heads_table(*few, 0).empty
+    scores = made()
+    assert set(heads_table(scores[scores["kind"] == "solution"], 0)["outcome"]) == {SOLUTIONS}
+    assert heads_table(scores[scores["question_id"] == "q0"], 0).empty
 
 
 def test_what_a_map_foretells_is_counted_against_measured_gains():
     names = [f"L00H{head:02d}" for head in range(8)]
     change = [0.5, 0.4, 0.3, 0.2, 0.1, 0.0, -0.1, -0.2]
     heads = pd.DataFrame({"variant": names, "kind": "head", "outcome": PREFERENCE})
-    heads = heads.assign(change=change, first_order=change[::-1])
+    heads = heads.assign(change=change)
     right = [7, 9, 4, 5, 3, 6, 1, 2]  # of 10 questions; 5 without a loss
     z = pd.DataFrame({"base": [1] * 5 + [0] * 5})
     for name, count in zip(names, right, strict=True):
         z[name] = [1] * count + [0] * (10 - count)
     answered = ("test", "greedy")
-    table = foretold(heads, {answered: z}, {answered: "Sums, test"}).set_index("estimate")
-    assert set(table["questions"]) == {"test"} and set(table["decoding"]) == {"greedy"}
-    scored, first = table.loc["scored"], table.loc["first order"]
-    assert scored["title"] == "Sums, test" and scored["n"] == 10
-    assert scored["correlation"] == pytest.approx(spearmanr(change, right).statistic)
-    assert (scored["top"], scored["best_hits"], scored["worst_hits"]) == (2, 2, 2)
-    assert (first["best_hits"], first["worst_hits"]) == (0, 0)
-    assert scored["best_gain"] == pytest.approx(0.4)
-    assert scored["best_found"] == pytest.approx(0.4)
-    assert first["best_found"] == pytest.approx(-0.3)
-    assert scored["by_chance"] == pytest.approx(0.5)
+
+    def ranked(values):
+        table = foretold(heads.assign(change=values), {answered: z}, {answered: "Sums, test"})
+        return table.set_index("outcome").loc[PREFERENCE]
+
+    found, upside_down = ranked(change), ranked(change[::-1])
+    assert (found["questions"], found["decoding"]) == answered
+    assert found["title"] == "Sums, test" and found["n"] == 10
+    assert found["correlation"] == pytest.approx(spearmanr(change, right).statistic)
+    assert (found["top"], found["best_hits"], found["worst_hits"]) == (2, 2, 2)
+    assert (upside_down["best_hits"], upside_down["worst_hits"]) == (0, 0)
+    assert found["best_gain"] == pytest.approx(0.4)
+    assert found["best_found"] == pytest.approx(0.4)
+    assert upside_down["best_found"] == pytest.approx(-0.3)
+    assert found["by_chance"] == pytest.approx(0.5)
     few = {answered: z[["base", *names[:5]]]}
     assert foretold(heads, few, {answered: "few"}).empty
 
@@ -158,12 +152,12 @@ def test_heads_tied_for_the_last_places_count_in_part_whatever_their_order():
 
 
 def test_noise_of_several_placebos_is_their_mean_question_by_question():
-    scores, estimates = made(layers=(4,))
+    scores = made(layers=(4,))
     again = scores[scores["variant"] == "L04N01"].assign(variant="L04N02")
     spread = np.random.default_rng(1).normal(scale=0.1, size=len(again))
     again["log_probability"] += spread
     scores = pd.concat([scores, again])
-    table = heads_table(scores, estimates, 3)
+    table = heads_table(scores, 3)
     (row,) = layers_table(table, scores).query("outcome == 'likelihood'").itertuples()
     right = scores[scores["kind"] == "right"]
     wide = right.pivot(index="question_id", columns="variant", values="log_probability")

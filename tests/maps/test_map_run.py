@@ -16,7 +16,7 @@ from headsweep.experiments.maps.table import write_tables
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.files.safe_files import read_table, write_csv, write_table
-from headsweep.files.tables import ACCURACY, GRADIENTS, SCORES
+from headsweep.files.tables import ACCURACY, SCORES
 from headsweep.page.blocks import Section
 from headsweep.page.figures.draw import draw
 from headsweep.page.map_section import mapped
@@ -53,9 +53,7 @@ def put_scores(config, strength=1.5, kinds=("right", "wrong"), noise=0.0):
     kind likelier by `noise`.
     """
     draws = np.random.default_rng(2)
-    *files, gradients = score_files(config, "known")
-    estimates = []
-    for layer, file in zip((0, 2, 5), files, strict=True):
+    for layer, file in zip((0, 2, 5), score_files(config, "known"), strict=True):
         variants = [unchanged(layer), *map_heads(config, "known", layer)]
         rows = []
         for variant in [*variants, *map_noise(config, "known", layer)]:
@@ -66,12 +64,9 @@ def put_scores(config, strength=1.5, kinds=("right", "wrong"), noise=0.0):
                     change -= strength * (str(variant) == MATTERS)
                     change += noise * (variant.kind == "noise" and kind == kinds[0])
                     change = 0.0 if variant.kind == "replay" else change
-                    key = (f"q{number}", kind, str(variant))
-                    rows.append((*key, -30 - number + change, 13, 9))
-                    if variant.kind == "head":
-                        estimates.append((*key, change + draws.normal()))
+                    score = -30 - number + change
+                    rows.append((f"q{number}", kind, str(variant), score, 13, 9))
         write(file, rows, SCORES)
-    write(gradients, estimates, GRADIENTS)
 
 
 def write(file, rows, table):
@@ -162,7 +157,7 @@ def test_a_head_that_does_no_more_than_noise_in_its_layer_is_not_said_to_help(co
 
 def test_layers_that_have_scored_other_texts_are_refused(config):
     put_scores(config)
-    _, other, _, _ = score_files(config, "known")
+    _, other, _ = score_files(config, "known")
     file = Store(config).path(other)
     rows = read_table(file, SCORES)
     rows.loc[rows["question_id"] == "q3", "tokens"] = 12
@@ -191,7 +186,7 @@ def test_a_verdict_speaks_of_the_texts_that_were_scored(config, strength, kinds,
     # Its solutions may rank gains; of preference and likelihood it has nothing.
     table = pd.read_csv(file := Store(config).path(paths.MAP, map="known", table="foretold"))
     assert set(table["outcome"]) == {"solutions"}
-    table.loc[table["estimate"] == "scored", ["correlation", "low", "high"]] = [0.9, 0.8, 0.95]
+    table[["correlation", "low", "high"]] = [0.9, 0.8, 0.95]
     write_csv(file, table)
     rewrite_checksums(file)
     said = str(of_map(config).so)
@@ -226,7 +221,7 @@ def test_a_map_is_held_against_the_gains_under_every_decoding_of_one_question_se
     write_tables(Store(several), "known")
     store = Store(several)
     table = pd.read_csv(store.path(paths.MAP, map="known", table="foretold"))
-    scored = table.query("outcome == 'preference' and estimate == 'scored'")
+    scored = table.query("outcome == 'preference'")
     titles = [f"MATH-like, test, decoding {name}" for name in ("authors", "greedy")]
     assert sorted(scored["title"]) == titles
     best = scored.set_index("decoding")["best_gain"]

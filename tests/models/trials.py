@@ -23,8 +23,7 @@ from headsweep.config import Decoding
 from headsweep.engine.engine import Engine, Request
 from headsweep.engine.weights import serves
 from headsweep.errors import ModelError
-from headsweep.experiments.maps.gradients import log_probability
-from headsweep.experiments.maps.scoring import Text, score
+from headsweep.experiments.maps.scoring import Text, log_probability, score
 from headsweep.experiments.recovery import evaluation
 from headsweep.experiments.recovery.texts import cut
 from headsweep.models import gguf

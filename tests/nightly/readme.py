@@ -91,15 +91,14 @@ def of_families(run, frontier, sizes):
 
 
 def foretold(run, map_name):
-    """Return how well a map and its first-order estimate rank the gains that a sweep measured."""
+    """Return how well a map ranks the gains that a sweep measured."""
     table = pd.read_csv(run / f"maps/{map_name}/foretold.csv")
     (top,) = table["top"].unique()
-    table["map"] = table["outcome"] + ", " + table["estimate"]
     table[["best_found", "best_gain"]] *= 100
     called = {"correlation": "ρ", "low": "low", "high": "high"}
     called |= {"best_hits": f"of the {top} best", "worst_hits": f"of the {top} worst"}
     called |= {"by_chance": "by chance", "best_found": "gain found", "best_gain": "largest gain"}
-    return table.set_index("map")[[*called]].rename(columns=called).rename_axis("ranks gains")
+    return table.set_index("outcome")[[*called]].rename(columns=called).rename_axis("ranks gains")
 
 
 def by_subject(run, sweep):

@@ -33,7 +33,7 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(
     done = Snakemake(copied)(MAPPED)
     assert "heads shown to matter" in done.stdout + done.stderr
     files = sorted((copied / "results/store/scores").rglob("*.parquet"))
-    assert [file.stem for file in files] == ["L01", "L04", "gradients"]
+    assert [file.stem for file in files] == ["L01", "L04"]
     scores = pd.read_parquet(files[0])
     names = {"L01R00", "L01H00", "L01H01", "L01H02", "L01H03", "L01N00"}
     assert set(scores["variant"]) == names
@@ -70,7 +70,7 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(
     assert "rule map" in told and "rule score" not in told
     other = Snakemake(copied)(MAPPED | {"run": "other"}, "--dry-run")
     told = other.stdout + other.stderr
-    assert "rule map" in told and "rule score" not in told and "rule gradients" not in told
+    assert "rule map" in told and "rule score" not in told
     assert "rule texts" not in told
     (scores,) = (copied / "results/store/scores").rglob("L01.parquet")
     scores.unlink()

@@ -39,7 +39,6 @@ from headsweep.workflow import session
 from headsweep.workflow.cost import (
     arm_test_seconds,
     generation_seconds,
-    gradient_seconds,
     measuring_seconds,
     scoring_seconds,
     training_seconds,
@@ -311,7 +310,6 @@ def test_the_time_left_is_told_from_batches_trainings_tests_and_maps(config):
             ("generate", generate, cores * generation_seconds(batch, card)),
             ("score", layers[0], cores * scoring_seconds(config, "own", 0, card)),
             ("score", layers[1], cores * scoring_seconds(config, "own", 4, card)),
-            ("gradients", texts, cores * gradient_seconds(config, "own", card)),
             # These solvers are too small for a GPU.
             ("teacher", solver, training_seconds(config, words, None, CORE)),
             ("compress", full, training_seconds(config, words, words.settings["full"], CORE)),

@@ -33,22 +33,6 @@ rule score:
         " --layer {wildcards.layer:q}"
 
 
-rule gradients:
-    input:
-        model=ancient(RULES.model_of_texts),
-        texts=ancient(tables.TEXTS.path),
-    output:
-        tables.GRADIENTS.path,
-    log:
-        RULES.log("gradients/{texts}"),
-    priority: PRIORITY["answers"]
-    threads: RULES.resources.scoring_threads
-    resources:
-        **RULES.resources.scoring,
-    shell:
-        "headsweep job gradients --log {log:q} --texts {wildcards.texts:q}"
-
-
 rule map:
     input:
         scores=RULES.scores_of_map,

@@ -104,9 +104,9 @@ def head_map(
 
 
 def _score(store: "Store", texts: str) -> None:
-    """Score a map's texts, given their key, without each head, and estimate the scores."""
+    """Score a map's texts, given their key, without each head."""
     from headsweep.experiments.maps import job
-    from headsweep.files.tables import GRADIENTS, SCORES
+    from headsweep.files.tables import SCORES
     from headsweep.store.map_scores import layer_name, map_layers
 
     layers = map_layers(store.config, MAP)
@@ -114,5 +114,3 @@ def _score(store: "Store", texts: str) -> None:
         scores = store.path(SCORES, texts=texts, layer=layer)
         with told(f"scoring texts without each head, layer {number} of {len(layers)}"):
             once(scores, job.score_layer, store, texts, layer)
-    with told("estimating all heads"):
-        once(store.path(GRADIENTS, texts=texts), job.estimate_heads, store, texts)

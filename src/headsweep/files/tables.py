@@ -168,17 +168,6 @@ SCORES = Table(
 )
 """How likely known texts are to the variants of one layer: a row a text and variant."""
 
-GRADIENTS = Table(
-    "results/store/scores/{texts}/gradients.parquet",
-    _schema(
-        question_id=_TEXT,
-        kind=_TEXT,
-        variant=_TEXT,
-        change=_FLOAT64,
-    ),
-)
-"""First-order estimate of the change of a text's log-probability without each head."""
-
 GRADED = Table(
     "results/{run}/graded/{model}/{decoding}/{questions}.parquet",
     _schema(

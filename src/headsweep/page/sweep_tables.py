@@ -131,7 +131,6 @@ TABLES = [
         columns={
             "gains on": Cell("title"),
             "outcome": Cell("outcome"),
-            "estimate": Cell("estimate"),
             "heads": Cell("heads", "count"),
             "rank correlation": Cell("correlation", "correlation", low="low", high="high"),
             "of the best": Cell("best_hits", "plain"),
@@ -144,7 +143,7 @@ TABLES = [
         caption=(
             "{subject}. The map's outcomes against measured gains: rank correlation with 95% "
             "interval, and how many of the heads that measured best and worst are in the map's top "
-            "quarter, and in its last. First order: one backward pass."
+            "quarter, and in its last."
         ),
     ),
 ]

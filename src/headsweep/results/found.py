@@ -125,7 +125,6 @@ def mapped_heads(store: Store) -> Iterator[MappedHeads]:
         layers = Source.read(store, paths.MAP, outcomes.LAYERS, map=name, table="layers")
         likelihood = pruned.where(outcome=outcomes.LIKELIHOOD)
         foretold = Source.read(store, paths.MAP, map=name, table="foretold")
-        foretold = foretold.where(estimate="scored")
         yield MappedHeads(
             name,
             bool(preference),

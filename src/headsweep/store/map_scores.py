@@ -2,7 +2,7 @@
 
 from headsweep.config import Config, HeadMap, Model
 from headsweep.errors import ConfigError
-from headsweep.files.tables import GRADIENTS, SCORES
+from headsweep.files.tables import SCORES
 from headsweep.store.batches import Batch, batches, expand, noise_placebos
 from headsweep.store.keys import digest, key
 from headsweep.store.layout import Store
@@ -75,13 +75,12 @@ def find_map(config: Config, key: str) -> tuple[str, HeadMap]:
 
 
 def score_files(config: Config, name: str) -> list[str]:
-    """Return the files of a map's scores, one a layer, and that of its gradients last."""
+    """Return the files of a map's scores, one a layer."""
     texts = texts_key(config, name)
-    files = [
+    return [
         SCORES.path.format(texts=texts, layer=layer_name(layer))
         for layer in map_layers(config, name)
     ]
-    return [*files, GRADIENTS.path.format(texts=texts)]
 
 
 def layer_name(layer: int) -> str:

@@ -171,17 +171,10 @@ def scoring_seconds(config: Config, name: str, layer: int, card: Card) -> float:
     return passes * texts.number * texts.tokens * token_seconds(model, card)
 
 
-def gradient_seconds(config: Config, name: str, card: Card) -> float:
-    """Return the seconds that a card takes to estimate a map's heads: a pass and its way back."""
-    texts = scored_texts(config, name)
-    return 2 * texts.number * texts.tokens * token_seconds(mapped_model(config, name), card)
-
-
 def map_seconds(config: Config, name: str, card: Card) -> float:
     """Return the seconds that a card takes for all scores of a map, without job starts."""
     layers = map_layers(config, name)
-    scored = sum(scoring_seconds(config, name, layer, card) for layer in layers)
-    return scored + gradient_seconds(config, name, card)
+    return sum(scoring_seconds(config, name, layer, card) for layer in layers)
 
 
 def answer_length(batch: Batch) -> int:

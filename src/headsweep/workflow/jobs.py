@@ -184,14 +184,6 @@ def score(store: "Store", texts: str, layer: str) -> None:
 
 
 @declare()
-def gradients(store: "Store", texts: str) -> None:
-    """Estimate what each head's loss does to known texts."""
-    from headsweep.experiments.maps import job
-
-    job.estimate_heads(store, texts)
-
-
-@declare()
 def map(store: "Store", map: str) -> None:  # noqa: A001, A002
     """Make the tables of a map of every head."""
     from headsweep.experiments.maps import table

@@ -99,11 +99,9 @@ class Resources:
                 batch = self._lookup.batch(wildcards)
                 card = card_of(config.models[batch.model].device, local=local)
                 return cores * cost.generation_seconds(batch, card)
-            case "score" | "gradients":
+            case "score":
                 name, section = find_map(config, wildcards.texts)
                 card = card_of(config.models[section.model].device, local=local)
-                if job.rule.name == "gradients":
-                    return cores * cost.gradient_seconds(config, name, card)
                 layer = int(wildcards.layer.removeprefix("L"))
                 return cores * cost.scoring_seconds(config, name, layer, card)
             case "teacher" | "compress":

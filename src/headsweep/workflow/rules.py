@@ -257,7 +257,7 @@ class Rules:
         return self._base_answers(section.model, section.sampling, section.questions)
 
     def scores_of_map(self, wildcards: Any) -> list[str]:
-        """Return a map's scores, a file a layer, and its first-order estimates."""
+        """Return a map's scores, a file a layer."""
         return score_files(self.config, wildcards.map)
 
     def gains_beside_map(self, wildcards: Any) -> list[str]:

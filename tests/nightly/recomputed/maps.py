@@ -35,13 +35,11 @@ def facts(run, name):
         lower, unsure = _lower(outcomes["likelihood"])
         found["matter"] = Fact(lower.sum(), unsure.sum())
     gains = _gains(run, section)
-    for estimate, of_texts in {"scored": changes, "first order": _estimates(run, name)}.items():
-        for outcome, values in _outcomes(of_texts, lengths).items():
-            ranking = _foretold(values.mean()[gains.index], gains)
-            if estimate == "scored":
-                found[outcome] = Fact(ranking["ρ"])
-            for column, value in ranking.items():
-                found[f"{outcome}, {estimate}, {column}"] = Fact(value)
+    for outcome, values in outcomes.items():
+        ranking = _foretold(values.mean()[gains.index], gains)
+        found[outcome] = Fact(ranking["ρ"])
+        for column, value in ranking.items():
+            found[f"{outcome}, {column}"] = Fact(value)
     return {("map", named): fact for named, fact in found.items()}
 
 
@@ -92,13 +90,6 @@ def _lower(outcome):
         shown = shown & (change < 0) & (p < LEVEL)
         unsure = unsure | (near & (change < 0))
     return shown, unsure
-
-
-def _estimates(run, name):
-    """Return each text's estimated change of log-probability, without each head."""
-    (file,) = run.folder.parent.glob(f"store/scores/{name}-*/gradients.parquet")
-    estimates = pd.read_parquet(file)
-    return estimates.pivot(index=["question_id", "kind"], columns="variant", values="change")
 
 
 def _foretold(change, gains):

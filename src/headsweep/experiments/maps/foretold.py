@@ -11,14 +11,14 @@ from headsweep.experiments.maps.outcomes import TITLE_OF_OUTCOME
 from headsweep.statistics import LEVEL
 from headsweep.variants import BASE
 
-FORETOLD = ["questions", "decoding", "title", "n", "outcome", "estimate", "heads", "correlation"]
+FORETOLD = ["questions", "decoding", "title", "n", "outcome", "heads", "correlation"]
 FORETOLD += ["low", "high", "top", "best_hits", "worst_hits", "by_chance"]
 FORETOLD += ["best_gain", "best_found"]
-"""Columns of the table. `estimate` is scored or first order; `top` is a quarter of the heads, and
-the hits count how many of the so many that measured best (worst) are among the map's best
-(worst). Where heads are tied for the last places, each counts with its share of them. `by_chance`
-is the count that luck gives. `best_found` is the largest gain among the map's best, ties included,
-`best_gain` that among all heads, as fractions of the `n` questions."""
+"""Columns of the table. `top` is a quarter of the heads, and the hits count how many of the so many
+that measured best (worst) are among the map's best (worst). Where heads are tied for the last
+places, each counts with its share of them. `by_chance` is the count that luck gives. `best_found`
+is the largest gain among the map's best, ties included, `best_gain` that among all heads, as
+fractions of the `n` questions."""
 
 _FEWEST = 6  # heads, below which a rank correlation says nothing
 
@@ -28,7 +28,7 @@ def foretold(
     measured: Mapping[tuple[str, str], pd.DataFrame],
     called: Mapping[tuple[str, str], str],
 ) -> pd.DataFrame:
-    """Return columns `FORETOLD`, a row for each question set and decoding, outcome and estimate.
+    """Return columns `FORETOLD`, a row for each question set, decoding and outcome.
 
     Args:
         heads: the map's table, columns `headsweep.experiments.maps.outcomes.HEADS`.
@@ -46,17 +46,14 @@ def foretold(
             of_outcome = pruned[pruned["outcome"] == outcome].set_index("variant")
             if of_outcome.empty:
                 continue
-            for estimate, column in (("scored", "change"), ("first order", "first_order")):
-                ranking = _held(of_outcome.loc[present, column], gains)
-                facts = {
-                    "questions": questions,
-                    "decoding": decoding,
-                    "title": called[questions, decoding],
-                    "n": len(z),
-                    "outcome": outcome,
-                    "estimate": estimate,
-                }
-                rows.append(facts | ranking)
+            facts = {
+                "questions": questions,
+                "decoding": decoding,
+                "title": called[questions, decoding],
+                "n": len(z),
+                "outcome": outcome,
+            }
+            rows.append(facts | _held(of_outcome.loc[present, "change"], gains))
     return pd.DataFrame(rows, columns=FORETOLD)
 
 

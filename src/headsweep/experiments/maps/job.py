@@ -1,4 +1,4 @@
-"""The jobs of a map that load its model: scores of a layer, and first-order estimates."""
+"""The job of a map that loads its model: the scores of a layer."""
 
 import logging
 import math
@@ -17,13 +17,12 @@ from headsweep.engine.devices import give_back_memory
 from headsweep.engine.refusals import not_finite
 from headsweep.engine.requests import NEAR_TIE
 from headsweep.errors import ModelError
-from headsweep.experiments.maps.gradients import estimate, log_probability
 from headsweep.experiments.maps.known_texts import read_texts
-from headsweep.experiments.maps.scoring import MOST_TOKENS, Score, Text, score
+from headsweep.experiments.maps.scoring import MOST_TOKENS, Score, Text, log_probability, score
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import write_table
-from headsweep.files.tables import GRADIENTS, SCORES
+from headsweep.files.tables import SCORES
 from headsweep.models.loaded import LoadedModel, dtype_name, in_float32
 from headsweep.models.masks import pruned
 from headsweep.store import journal
@@ -224,31 +223,3 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
                 f"{allowed:.2g} is allowed; {advice}please report this"
             )
     return {"bound": allowed, "worst": worst}
-
-
-def estimate_heads(store: Store, texts: str) -> None:
-    """Estimate to first order what each head's loss does to a map's texts, given their key.
-
-    Writes `tables.GRADIENTS` and its record; raises what `score_layer` raises.
-    """
-    stopwatch = Stopwatch()
-    name, section = find_map(store.config, texts)
-    measure = partial(_estimates, read_texts(texts))
-    table = with_model(store, section.model, measure, section.dtype)
-    output = Path(GRADIENTS.path.format(texts=texts))
-    write_table(output, table, GRADIENTS, {"map": name})
-    write_record(output, stopwatch, {"map": section.model_dump(mode="json")})
-
-
-def _estimates(texts: Sequence[Text], loaded: LoadedModel) -> pd.DataFrame:
-    table = pd.DataFrame(
-        {
-            "question_id": estimate_of_text.text.question_id,
-            "kind": estimate_of_text.text.kind,
-            "variant": str(estimate_of_text.variant),
-            "change": estimate_of_text.change,
-        }
-        for estimate_of_text in estimate(loaded, texts)
-    )
-    _check_finite(table["change"], loaded)
-    return table

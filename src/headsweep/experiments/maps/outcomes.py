@@ -45,10 +45,10 @@ _KINDS_OF_OUTCOME = {
 }
 
 HEADS = ["variant", "layer", "head", "kind", "outcome", "n", "change", "low", "high"]
-HEADS += ["band_low", "band_high", "t", "adjusted", "shown", "first_order"]
+HEADS += ["band_low", "band_high", "t", "adjusted", "shown"]
 """Columns of the table of heads. `kind` is head or noise; `n` counts questions; the bands and
 `adjusted` are corrected over all heads of the map, and empty for noise; `shown` is `HIGHER` or
-`LOWER` where a test shows the change; `first_order` is the estimated change."""
+`LOWER` where a test shows the change."""
 
 HIGHER, LOWER = "higher", "lower"
 
@@ -58,26 +58,23 @@ LAYERS += ["noise_low", "noise_high"]
 _TEXT = ["question_id", "kind"]
 
 
-def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.DataFrame:
+def heads_table(scores: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Return columns `HEADS`, a row for each outcome and variant of a map.
 
     Args:
         scores: `headsweep.files.tables.SCORES` of all layers.
-        estimates: `headsweep.files.tables.GRADIENTS`.
         seed: of the draws of questions.
     """
     changes = _changes(scores)
     lengths = scores.groupby(_TEXT)["tokens"].first()
-    estimated = estimates.pivot(index=_TEXT, columns="variant", values="change")
     parts = []
     for outcome in TITLE_OF_OUTCOME:
         values = _paired(changes, lengths, outcome)
         if len(values) < FEWEST:
             continue
-        first = _paired(estimated, lengths, outcome).mean()
         tested = _tested(values, outcome, seed)
         tested["shown"] = _shown(tested, _against_noise(values, seed))
-        parts.append(tested.assign(first_order=tested["variant"].map(first)))
+        parts.append(tested)
     return pd.concat(parts, ignore_index=True)[HEADS] if parts else pd.DataFrame(columns=HEADS)
 
 

@@ -87,6 +87,15 @@ def score(
             yield from scores
 
 
+def log_probability(loaded: LoadedModel, text: Text) -> Tensor:
+    """Return the log-probability of a text's tokens, by the model's own modules."""
+    ids = torch.tensor([[*text.prompt, *text.tokens]], device=loaded.device)
+    output = loaded.model(input_ids=ids, use_cache=False)
+    logits = output.logits[0, len(text.prompt) - 1 : -1].float()
+    targets = ids[0, len(text.prompt) :, None]
+    return logits.log_softmax(dim=-1).gather(1, targets).sum()
+
+
 Drafts = dict[Drafted, Text]
 
 
@@ -127,7 +136,8 @@ def _scored(run: SharedPass | WholePass, drafts: Drafts, device: torch.device) -
     best: list[Bool[Tensor, " places"]] = []  # no other token is likelier
     start = 0
     for slab in run.logits(chunks):
-        logits, own = slab.float(), targets[start : start + len(slab)]
+        logits = slab.float()
+        own = targets[start : start + len(slab)]
         # A difference from the sum's logarithm would round the logarithms.
         logs.append(logits.log_softmax(dim=1).gather(1, own)[:, 0].double())
         best.append(logits.gather(1, own)[:, 0] >= logits.amax(dim=1))

@@ -15,7 +15,7 @@ from headsweep.experiments.maps.outcomes import HIGHER, LOWER, heads_table, laye
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, write_record
 from headsweep.files.safe_files import read_table, write_csv
-from headsweep.files.tables import ACCURACY, GRADIENTS, SCORES
+from headsweep.files.tables import ACCURACY, SCORES
 from headsweep.store.chosen_heads import BASIS, basis
 from headsweep.store.layout import Store
 from headsweep.store.map_scores import head_batches_elsewhere, score_files
@@ -31,10 +31,8 @@ def write_tables(store: Store, name: str) -> None:
     """
     stopwatch = Stopwatch()
     config = store.config
-    *files, gradients = score_files(config, name)
-    scores = pd.concat(_read_layers(files), ignore_index=True)
-    estimates = read_table(Path(gradients), GRADIENTS)
-    heads = heads_table(scores, estimates, config.seed)
+    scores = pd.concat(_read_layers(score_files(config, name)), ignore_index=True)
+    heads = heads_table(scores, config.seed)
     measured = head_batches_elsewhere(store, name)
     decodings = Counter(batch.questions for batch in measured)
     outcomes, called = {}, {}
