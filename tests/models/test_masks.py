@@ -11,7 +11,7 @@ import pytest
 import tiny_models
 import torch
 from accelerate import cpu_offload
-from architectures import PAGE, TESTED, cells, deviation
+from architectures import PAGE, TESTED, cells
 from test_removal import REFUSED as NOT_CUT
 from tiny_models import (
     ALL,
@@ -383,14 +383,7 @@ def test_a_row_of_the_table_holds_here_too():
     assert float(row[-2]) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["Llama", "Lfm2", "Bert"])
-def test_masked_heads_are_zeroed_weights_in_each_kind_of_architecture(name):
-    apart, effect = deviation(named(name))
-    assert apart < 1e-5 < 0.001 < effect
-
-
-@pytest.mark.parametrize("in_place", [True, False])
-def test_a_compiled_model_loses_heads_inside_blocks_and_is_compiled_after_them(qwen2, in_place):
+def test_a_compiled_model_loses_heads_inside_blocks_and_is_compiled_after_them(qwen2):
     model, _ = qwen2
     del model.model.layers[2:]  # compiling takes time
     model.config.num_hidden_layers = 2
@@ -402,9 +395,7 @@ def test_a_compiled_model_loses_heads_inside_blocks_and_is_compiled_after_them(q
     first, second = Variant(1, 4), Variant(0, 2)
     with edited_weights(model, geometry, first), edited_weights(model, geometry, second):
         expected = outputs(model)
-    compiled = model if in_place else torch.compile(model, backend=backend)
-    if in_place:
-        model.compile(backend=backend)
+    compiled = torch.compile(model, backend=backend)
     base = outputs(compiled)
     assert runs
     runs.clear()

@@ -109,8 +109,15 @@ DECODERS = [
     Architecture("XGLM", {"ffn_dim": 56}),
 ]
 HYBRIDS = [
-    # State-space and attention heads side by side in every layer.
-    wide("FalconH1", mamba_n_heads=4, mamba_d_head=15, mamba_d_ssm=60, mamba_d_state=8),
+    # State-space and attention heads side by side in every layer. Texts are filled up to a chunk.
+    wide(
+        "FalconH1",
+        mamba_n_heads=4,
+        mamba_d_head=15,
+        mamba_d_ssm=60,
+        mamba_d_state=8,
+        mamba_chunk_size=8,
+    ),
     # Linear attention whose output projection is exactly as wide as that of the full attention.
     Architecture(
         "Qwen3Next",
