@@ -1,6 +1,7 @@
 """Heads of a sweep that another sweep chooses on training questions; maps: `tests/maps`."""
 
 import logging
+from contextlib import chdir
 from pathlib import Path
 
 import pandas as pd
@@ -23,49 +24,58 @@ CHOOSING = {"model": "reasoner", "questions": "math_train", "layers": [0, 2, 5]}
 CHOSEN = {**CHOOSING, "questions": "math_test", "heads": {"sweep": "train", "top": 2}}
 
 
-def asking(**chosen):
-    return parse(simulation.DEMO | {"sweeps": {"train": CHOOSING, "primary": CHOSEN | chosen}})
+SWEEPS_ALONE = simulation.DEMO | {"selectors": {}, "comparisons": {}, "embedders": {}}
 
 
-def test_a_sweep_takes_the_heads_that_gained_most_on_training_questions(
-    tmp_path, monkeypatch, caplog
-):
+def asking(train=CHOOSING, **chosen):
+    return parse(SWEEPS_ALONE | {"sweeps": {"train": train, "primary": CHOSEN | chosen}})
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """A folder with a run whose sweep on training questions has its tables, and its config."""
+    folder = tmp_path_factory.mktemp("run")
+    with chdir(folder):
+        config = resolve(asking())
+        simulation.fill(config)
+        jobs.write_controls(Store(config), "train")
+    return folder, config
+
+
+@pytest.fixture
+def trained(whole_run, enter_copy):
+    """The config of such a run, which the current folder holds."""
+    folder, config = whole_run
+    enter_copy(folder)
+    return config
+
+
+def test_a_sweep_waits_for_that_on_training_questions(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.WARNING):
-        first = resolve(asking())
-    assert [*first.sweeps] == ["train"]
+        waits = resolve(asking())
+    assert [*waits.sweeps] == ["train"]
     assert "sweeps.primary waits for sweeps.train" in caplog.text
-    simulation.fill(first)
-    jobs.write_controls(Store(first), "train")
-    table = pd.read_csv(Store(first).path(paths.CONTROLS, sweep="train", table="heads"))
+
+
+def test_a_sweep_takes_the_heads_that_gained_most_on_training_questions(trained):
+    table = pd.read_csv(Store(trained).path(paths.CONTROLS, sweep="train", table="heads"))
     heads = table[table["head"].notna()].sort_values(["layer", "head"])
     best = heads.sort_values("gain", ascending=False, kind="stable")["variant"].tolist()
     second = resolve(asking())
     assert second.sweeps["primary"].heads.chosen == tuple(best[:2])
     assert [str(each) for each in pool(second, second.sweeps["primary"])] == sorted(best[:2])
-    assert second.sweeps["train"] == first.sweeps["train"]
+    assert second.sweeps["train"] == trained.sweeps["train"]
     assert "top 2 of sweep train" in title(second, "sweeps", "primary")
     (only,) = resolve(asking(layers=[5])).sweeps["primary"].heads.chosen[:1]
     assert only == next(variant for variant in best if variant.startswith("L05"))
 
 
-@pytest.fixture
-def trained(tmp_path, monkeypatch):
-    """A run whose sweep on training questions has its tables, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    config = resolve(asking())
-    simulation.fill(config)
-    jobs.write_controls(Store(config), "train")
-    return config
-
-
 def with_questions(**change):
     questions = simulation.DEMO["questions"]
     train = {"math_train": questions["math_train"] | change}
-    return parse(
-        simulation.DEMO
-        | {"sweeps": {"train": CHOOSING, "primary": CHOSEN}, "questions": questions | train}
-    )
+    sweeps = {"train": CHOOSING, "primary": CHOSEN}
+    return parse(SWEEPS_ALONE | {"sweeps": sweeps, "questions": questions | train})
 
 
 @pytest.mark.parametrize(
@@ -74,14 +84,8 @@ def with_questions(**change):
         lambda: with_questions(n=240),
         lambda: with_questions(seed=5),
         lambda: asking(decoding="authors").model_copy(update={"grading": "authors"}),
-        lambda: parse(
-            simulation.DEMO
-            | {"sweeps": {"train": {**CHOOSING, "heads": [0, 1]}, "primary": CHOSEN}}
-        ),
-        lambda: parse(
-            simulation.DEMO
-            | {"sweeps": {"train": {**CHOOSING, "decoding": "authors"}, "primary": CHOSEN}}
-        ),
+        lambda: asking(train={**CHOOSING, "heads": [0, 1]}),
+        lambda: asking(train={**CHOOSING, "decoding": "authors"}),
     ],
     ids=["more questions", "other questions", "other grading", "fewer heads", "other prompt"],
 )
