@@ -80,10 +80,7 @@ REFUSED = [
     (changed(2, unique_id="test/algebra/7.json"), r"'test/algebra/7.json' .*line 1.*line 3"),
     ([*MATH_ROWS, [1, 2]], r"line 4 is \[1, 2\], not an object"),
     ([], r"has no questions"),
-    *(
-        ([GSM8K_ROWS[0], {**GSM8K_ROWS[1], "answer": a}], NO_NUMBER)
-        for a in ("42", "####", "#### ,")
-    ),
+    *(([GSM8K_ROWS[0], {**GSM8K_ROWS[1], "answer": a}], NO_NUMBER) for a in ("42", "#### ,")),
     (("q.jsonl", b"\n\n{\n"), r"line 3 is not JSON"),
     (("q.jsonl", ONE + b'\n{"problem": "\xff"}\n'), r"line 2 is not JSON"),
     (("q.jsonl", b"\n \n"), "has no questions"),
@@ -108,12 +105,9 @@ REFUSED = [
             changed(1, answer=value),
             f"line 2: answer is {json.dumps(value)}, not a cell with content",
         )
-        for value in (float("nan"), float("inf"), float("-inf"), "nan", " -Inf ", "null")
+        for value in (float("-inf"), " -Inf ")
     ),
-    *(
-        ([GSM8K_ROWS[0], {**GSM8K_ROWS[1], "answer": f"#### {a}"}], NO_NUMBER)
-        for a in ("NaN", "inf")
-    ),
+    ([GSM8K_ROWS[0], {**GSM8K_ROWS[1], "answer": "#### NaN"}], NO_NUMBER),
 ]
 
 
@@ -316,20 +310,13 @@ SIZED = {"generated_math": 200, "generated_gsm8k": 100}
 """The demo's sizes."""
 CORPUS = "626efd31b3ae45ea"
 """Digest of the first 2,000 documents that the reasoner's recipe sees under seed 3."""
-SHARED = {
-    ("generated_math", "test"): ("0d6df74094136ab5", "418166f66fe2e7b6"),
-    ("generated_math", "train"): ("38d79ef417b24dac", "8772d0f88a67e455"),
-    ("generated_gsm8k", "test"): ("63ba693e0c65341c", "037a99f30a547d6c"),
-    ("generated_gsm8k", "train"): ("d16dd246530ba501", "fa9940094ae68dd4"),
-}
-"""Digests of the question tables of seeds 0 and 3 from before splits had templates apart."""
 
 
-@pytest.mark.parametrize(("benchmark", "split"), SHARED)
-def test_shared_templates_make_the_questions_of_before(benchmark, split):
-    values = {"benchmark": benchmark, "split": split, "n": SIZED[benchmark], "templates": "shared"}
-    found = [read_source(Questions(**values, seed=seed)).to_json() for seed in (0, 3)]
-    assert tuple(map(digest, found)) == SHARED[benchmark, split]
+def test_shared_templates_make_the_questions_of_before():
+    """Of the time before splits had templates apart; others: those that stores hold, below."""
+    values = {"benchmark": "generated_gsm8k", "n": 100, "templates": "shared", "seed": 3}
+    found = read_source(Questions(**values, split="train"))
+    assert digest(found.to_json()) == "fa9940094ae68dd4"
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -381,7 +368,8 @@ def test_texts_are_distinct_inside_and_across_splits(benchmark, apart, sizes):
     assert len({*test.question, *train.question}) == sum(sizes)
 
 
-def test_more_questions_than_the_templates_can_make_are_refused():
+def test_more_questions_than_the_templates_can_make_are_refused(monkeypatch):
+    monkeypatch.setattr(generated, "_TRIES", 100)  # after which a subject has no more to give
     with pytest.raises(BenchmarkError, match=r"n: 90000 .* ask for at most \d+$"):
         generated.generate("generated_math", "train", 90_000, seed=0, apart=False)
     with pytest.raises(BenchmarkError, match=r"ask for at most \d+, or for `templates: shared`"):

@@ -224,13 +224,19 @@ MODEL_WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", MODEL_WAYS)
-def test_nor_does_an_encoder_or_another_model(folder, sound, way, monkeypatch):
+@pytest.mark.parametrize(
+    ("way", "loaders"),
+    [
+        (MODEL_WAYS[0], (load_encoder, load_checkpoint, load_model)),
+        *((way, (load_checkpoint,)) for way in MODEL_WAYS[1:]),
+    ],
+)
+def test_nor_does_an_encoder_or_another_model(folder, sound, way, loaders, monkeypatch):
     change, message = WAYS[way]
     (folder / "modules.json").touch()  # for `plain`
     change(folder)
     monkeypatch.setattr("builtins.input", lambda _: "y")
-    for act in (load_encoder, load_checkpoint, load_model):
+    for act in loaders:
         with pytest.raises(ModelError, match=rf"^.*{message}.*$"):
             act(str(folder))
     assert not (folder / "PWNED").exists() and not sound.with_name("PWNED").exists()
@@ -260,22 +266,11 @@ def tensor(dtype="U8", shape=(4,), offsets=(0, 4)):
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
 
 
-HEADERS = {
+HEADERS = {  # what safetensors itself refuses, in a few forms
     "beyond the file": (b"{}", 4, 1 << 40),
     "no JSON": (b"{]", 0, None),
-    "deep": (b'{"a":' * 9000 + b"1" + b"}" * 9000, 0, None),
-    "deep list": (b"[" * 90_000, 0, None),
-    "overlap": (header(a=tensor(), b=tensor(offsets=(2, 6))), 6, None),
-    "hole": (header(a=tensor(), b=tensor(offsets=(6, 10))), 10, None),
-    "outside": (header(a=tensor(shape=(9,), offsets=(0, 9))), 4, None),
-    "negative": (header(a=tensor(shape=(-2, -2))), 4, None),
-    "unknown type": (header(a=tensor("F7")), 4, None),
     "shape": (header(a=tensor("F32")), 4, None),
     "large shape": (header(a=tensor(shape=[1 << 62] * 40_000)), 4, None),
-    "no offsets": (header(a={"dtype": "U8", "shape": [4]}), 4, None),
-    "no tensors": (b"[1, 2]", 4, None),
-    "no text": (b'{"\xe9": 1}', 4, None),
-    "digits": (b'{"a": ' + b"9" * 6000 + b"}", 4, None),
     "100 MB": (b"{}", 4, 100_000_001),
 }
 
@@ -303,8 +298,13 @@ JSONS = {
 }
 
 
-@pytest.mark.parametrize("form", JSONS)
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", INDEX, "modules.json"])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *(("config.json", form) for form in JSONS),
+        *((name, "deep") for name in ("tokenizer.json", INDEX, "modules.json")),
+    ],
+)
 def test_an_odd_json_file_of_a_model_is_refused_in_one_line(folder, name, form):
     if name == INDEX:
         (folder / WEIGHTS).unlink()

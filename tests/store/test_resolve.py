@@ -2,6 +2,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -314,8 +315,17 @@ def test_gpus_are_those_that_cuda_may_see(visible, seen, pretended_gpu, monkeypa
     assert processors.gpu_count() == seen
 
 
-def test_how_many_gpus_pytorch_can_use_another_process_looks():
-    assert processors.usable_gpu_count() == torch.cuda.device_count()
+def test_how_many_gpus_pytorch_can_use_another_process_looks(monkeypatch, capsys):
+    """What that process is to run is run here, where torch is imported."""
+
+    def here(program, option, code):
+        assert (program, option) == (sys.executable, "-c")
+        exec(code, {})
+        return capsys.readouterr().out.strip()
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(processors, "output_of", here)
+    assert processors.usable_gpu_count() == 3
 
 
 def test_programs_that_do_not_answer_are_not_taken_for_no_gpu(
