@@ -178,8 +178,9 @@ class Solver(Section):
         width, heads = self.encoder.width, self.encoder.heads
         if self.profile is not None:
             stated = self.encoder.model_fields_set
-            width = width if "width" in stated else PROFILES[self.profile].width
-            heads = heads if "heads" in stated else PROFILES[self.profile].heads
+            shape = PROFILES[self.profile]["encoder"]
+            width = width if "width" in stated else shape["width"]
+            heads = heads if "heads" in stated else shape["heads"]
         if width % heads:
             raise ValueError(f"encoder.width {width} cannot be divided into {heads} heads")
         return self
@@ -202,25 +203,7 @@ class Solver(Section):
         """
         if self.profile is None:
             return self
-        profile = PROFILES[self.profile]
         large = dataset == "math23k"
-        settings = {
-            "encoder": {
-                "width": profile.width,
-                "layers": profile.layers,
-                "heads": profile.heads,
-                "intermediate": profile.intermediate,
-                "dropout": profile.dropout,
-                "min_count": 5 if large else 2,
-            },
-            "training": {
-                "epochs": profile.epochs,
-                "learning_rate": profile.learning_rate,
-                "batch_size": profile.batch_size,
-                "patience": None,
-            },
-            "dropout": profile.dropout,
-            "depth": 10 if large else 4,
-        }
-        changed = merged(settings, self.model_dump())
+        of_dataset = {"depth": 10 if large else 4, "encoder": {"min_count": 5 if large else 2}}
+        changed = merged(merged(PROFILES[self.profile], of_dataset), self.model_dump())
         return Solver.model_validate({**changed, "profile": None})
