@@ -26,11 +26,9 @@ from headsweep.store.batches import batches, pool
 from headsweep.store.layout import Store
 from headsweep.store.map_scores import (
     find_map,
-    map_heads,
-    map_noise,
     score_files,
+    scored_variants,
     texts_key,
-    unchanged,
 )
 from headsweep.store.revisions import resolve
 from headsweep.text import nats
@@ -54,9 +52,8 @@ def put_scores(config, strength=1.5, kinds=("right", "wrong"), noise=0.0):
     """
     draws = np.random.default_rng(2)
     for layer, file in zip((0, 2, 5), score_files(config, "known"), strict=True):
-        variants = [unchanged(layer), *map_heads(config, "known", layer)]
         rows = []
-        for variant in [*variants, *map_noise(config, "known", layer)]:
+        for variant in scored_variants(config, "known", layer):
             for number in range(QUESTIONS):
                 for kind in kinds:
                     change = draws.normal(scale=0.2) - 0.1
@@ -297,4 +294,5 @@ def test_files_of_scores_are_named_by_what_decides_them():
         assert texts_key(other, "known") != key, name
     held = {str(file) for file in files_of(Store(config))}
     assert set(score_files(config, "known")) <= held
-    assert [str(each) for each in map_noise(config, "known", 2)] == ["L02N00", "L02N04"]
+    _, *scored = map(str, scored_variants(config, "known", 2))
+    assert scored[-2:] == ["L02N00", "L02N04"]

@@ -10,7 +10,7 @@ from benchmarks.proof.judging import Findings, judge
 from benchmarks.proof.planting import COINS, EXPERTS, SABOTAGED, SEALED, WHOLE, opened, plant
 from benchmarks.proof.worlds import coins, experts
 from headsweep.errors import ConfigError
-from headsweep.files.record import digest_of
+from headsweep.files.plain_files import digest_of
 from headsweep.files.safe_files import write_json
 from simulation import gaining
 

@@ -14,7 +14,6 @@ from headsweep.config.titles import title
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.results import jobs
-from headsweep.store import chosen_heads
 from headsweep.store.batches import pool
 from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
@@ -100,13 +99,6 @@ def test_a_table_that_a_kill_left_without_its_record_chooses_none_and_stops_noth
     file = Store(trained).path(paths.CONTROLS, sweep="train", table="heads")
     file.write_text(file.read_text().replace("L00", "L02"))
     assert [*resolve(asking()).waiting] == ["primary"]
-
-
-def test_a_sweep_that_ranks_too_few_heads_is_called_a_sweep(trained, monkeypatch):
-    monkeypatch.setattr(chosen_heads, "_ranked", lambda *_: ["L00H01"])
-    said = r"^sweeps\.primary\.heads: sweep 'train' has 1 head in .*, 2 are wanted; take fewer$"
-    with pytest.raises(ConfigError, match=said):
-        resolve(asking())
 
 
 def test_what_waits_stays_in_the_run_s_own_config(trained):

@@ -299,8 +299,7 @@ FIVE = {"heads": [11, 9, 4, 2, 0]}
         ("none", {}, ""),
         ("numeric", {}, "placebo01 placebo02"),
         ("noise", {}, "L00N04 L00N11 L27N04 L27N11"),
-        ("replay", {}, "L00R00 L27R00"),
-        ("all", {}, "L00N04 L00N11 L27N04 L27N11 L00R00 L27R00 placebo01 placebo02"),
+        ("both", {}, "L00N04 L00N11 L27N04 L27N11 placebo01 placebo02"),
         # Fewer are spread over the heads of each layer.
         ("noise", {**FIVE, "noise_placebos": 2}, "L00N00 L00N04 L27N00 L27N04"),
         (

@@ -274,9 +274,11 @@ class Work:
                 return None
             try:
                 folder = self._model_folder
-                from headsweep.benchmarks.prompts import prompt_lengths  # imports transformers
+                # Imports transformers.
+                from headsweep.benchmarks.prompts import encode_within_limits
 
-                lengths = prompt_lengths(folder, self.texts, self.decoding, self.grader_name)
+                asked = [*self.texts.values()], self.decoding, self.grader_name
+                lengths = [*map(len, encode_within_limits(folder, *asked).prompts)]
             except HeadsweepError as error:
                 _LOG.info("the length of prompts is unknown: %s", error)
                 return None

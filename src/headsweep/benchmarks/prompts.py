@@ -122,11 +122,11 @@ def check_prompts(
     longest = max(map(_size, texts.values()), default=0) + _size(written)
     if _is_ours(folder) and (most is None or longest < most):
         return
-    lengths = prompt_lengths(folder, texts, decoding, grader_name)
+    prompts = encode_within_limits(folder, [*texts.values()], decoding, grader_name).prompts
     too_long = [
         question
-        for question, length in zip(texts, lengths, strict=True)
-        if most is not None and length >= most
+        for question, prompt in zip(texts, prompts, strict=True)
+        if most is not None and len(prompt) >= most
     ]
     if too_long:
         raise ModelError(
@@ -134,18 +134,6 @@ def check_prompts(
             f"that the model reads: {', '.join(too_long[:_NAMED])}; leave them out, or use a "
             f"model with more positions"
         )
-
-
-def prompt_lengths(
-    folder: Path, texts: Mapping[str, str], decoding: Decoding, grader_name: GraderName
-) -> list[int]:
-    """Return how many tokens the prompts of questions have; arguments as of `check_prompts`.
-
-    Raises:
-        ModelError, BenchmarkError: see `encode_within_limits`.
-    """
-    questions = [*texts.values()]
-    return [*map(len, encode_within_limits(folder, questions, decoding, grader_name).prompts)]
 
 
 class Encoded(NamedTuple):

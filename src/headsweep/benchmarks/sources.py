@@ -6,7 +6,6 @@ answer, or to be duplicates, are left out with a warning.
 """
 
 import gzip
-import hashlib
 import json
 import logging
 import re
@@ -24,7 +23,7 @@ from headsweep.config import Questions
 from headsweep.config.questions import Columns
 from headsweep.errors import BenchmarkError, quoted
 from headsweep.files import tables
-from headsweep.files.plain_files import expanded, open_to_read
+from headsweep.files.plain_files import digest_of, expanded, open_to_read
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,8 +109,7 @@ def file_revision(file: Path) -> str:
         BenchmarkError: the file is missing or cannot be read.
     """
     try:
-        with open_to_read(file) as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return digest_of(file)
     except OSError as error:
         raise _unreadable(file, error) from None
 

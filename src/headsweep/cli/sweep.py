@@ -54,8 +54,7 @@ def sweep(
         heads: heads to prune in each layer, numbered from 0; or all
         out: folder of the results; made if it does not exist
         placebos: controls that prune nothing: numeric, the model decoded again in other batches;
-            noise, a random direction as strong as a head, for each head; both, these two; replay,
-            the model's answers verified as those of heads are, for each layer; all, all three
+            noise, a random direction as strong as a head, for each head; both, these two
         cores: CPU cores to use (default: all)
         **options: fields of `headsweep.cli.asked.Asked`, by name: ``grader="numeric", n=50``
 

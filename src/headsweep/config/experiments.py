@@ -23,7 +23,7 @@ from headsweep.config.section import (
 
 Geometry = Literal["sphere", "ball", "literal"]
 
-Placebos = Literal["none", "numeric", "noise", "both", "replay", "all"]
+Placebos = Literal["none", "numeric", "noise", "both"]
 
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 
@@ -78,8 +78,7 @@ class Sweep(Section):
     placebo's. numeric: the base model decoded again in other batches, without verification, as
     often as a layer has heads. noise: for each head, a random direction added at the same place,
     at each token with the norm of what pruning the head removes, measured behind the output
-    projection; as many answers as the heads give. both: numeric and noise. replay: one per layer,
-    the base model's answers verified as those of the layer's heads are. all: all three."""
+    projection; as many answers as the heads give. both: numeric and noise."""
     noise_placebos: Count | None = None
     """Noise placebos per layer; null: one per head. Fewer are spread over the layer's heads; the
     best head is then not compared with the best of them, which had fewer chances."""
@@ -88,9 +87,9 @@ class Sweep(Section):
 
     @model_validator(mode="after")
     def _has_noise(self) -> "Sweep":
-        if self.noise_placebos is not None and self.placebos in ("none", "numeric", "replay"):
+        if self.noise_placebos is not None and self.placebos in ("none", "numeric"):
             raise ValueError(
-                f"`noise_placebos` belongs to placebos noise, both or all, not {self.placebos}; "
+                f"`noise_placebos` belongs to placebos noise or both, not {self.placebos}; "
                 f"leave it out"
             )
         return self

@@ -6,6 +6,7 @@ imports nothing slow: jobs and the command line open their logs with it.
 """
 
 import errno
+import hashlib
 import os
 import stat
 from io import BufferedReader
@@ -95,6 +96,12 @@ def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_APPEND) -> int:
         except FileExistsError:  # somebody else has just made it
             descriptor = _opened(path, flags)
     return _plain(descriptor, path)
+
+
+def digest_of(path: Path) -> str:
+    """Return the sha256 of a plain file, 64 hex digits, or raise an OSError."""
+    with open_to_read(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _opened(path: Path, flags: int) -> int:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headsweep.errors import TableError
-from headsweep.files.plain_files import open_to_read, read_plain
+from headsweep.files.plain_files import digest_of, open_to_read, read_plain
 from headsweep.files.safe_files import count_rows, unreadable, write_json
 
 if TYPE_CHECKING:
@@ -173,10 +173,6 @@ def find_record(path: Path) -> tuple[Path, str] | None:
             checksums = _facts(record, _state(record)).get("sha256", {})
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except TableError:
-            if record != own and _is_foreign(record):
-                continue
-            raise
         if not isinstance(checksums, dict):  # somebody else's file
             continue
         if written := checksums.get(path.relative_to(record.parent).as_posix()):
@@ -283,12 +279,6 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, "Tensor"]]:
         raise unreadable(path, error) from error
 
 
-def digest_of(path: Path) -> str:
-    """Return the sha256 of a file, as records hold it."""
-    with open_to_read(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 _State = tuple[int, ...]
 """What changes when a file is replaced or written to."""
 
@@ -312,8 +302,8 @@ def _facts(file: Path, _: _State) -> dict[str, Any]:
     """Return the facts in a file in some state, compared with their checksum."""
     try:
         facts: dict[str, Any] = json.loads(read_plain(file))
-        if not isinstance(facts, dict):
-            raise ValueError("it holds no object")
+        if not isinstance(facts, dict):  # somebody else's file
+            return {}
         if facts.pop(_CHECKSUM, None) not in (None, _checksum_of(facts)):
             raise ValueError("it is damaged: its checksum differs")
     except (FileNotFoundError, NotADirectoryError):
@@ -329,15 +319,6 @@ def _facts(file: Path, _: _State) -> dict[str, Any]:
             error
         )
     return facts
-
-
-def _is_foreign(record: Path) -> bool:
-    """Tell whether a file holds JSON, but not what a record does."""
-    try:
-        facts = json.loads(read_plain(record))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return not isinstance(facts, dict)
 
 
 def _checksum_of(facts: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ format, which all other code uses (https://github.com/ggml-org/ggml/blob/master/
 """
 
 import contextlib
-import hashlib
 import math
 import re
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from headsweep.errors import ModelError, cause_of, quoted
-from headsweep.files.plain_files import open_to_read
+from headsweep.files.plain_files import digest_of, open_to_read
 from headsweep.models.gguf_header import MAGIC, read_header
 
 SUFFIX = ".gguf"
@@ -43,8 +42,7 @@ _CONTROL = 3  # value of `tokenizer.ggml.token_type` for control tokens
 def sha256(file: Path) -> str:
     """Return the sha256 of a GGUF file, 64 hex digits, or raise a ModelError."""
     _check_magic(file)
-    with open_to_read(file) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return digest_of(file)
 
 
 def stated_geometry(file: Path) -> dict[str, int]:

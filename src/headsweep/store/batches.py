@@ -28,7 +28,6 @@ GROUP = 64
 answer for so many, and no group is spread over several."""
 
 _Names = tuple[str, str, str]  # config names of model, decoding and question set
-_PLACEBOS = {"both": ("noise", "numeric"), "all": ("noise", "replay", "numeric")}
 _T = TypeVar("_T")
 
 
@@ -127,19 +126,16 @@ def pool(config: Config, experiment: Sweep | Selector) -> list[Variant]:
 def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     """Return a sweep's placebos.
 
-    Noise: one per head, or `noise_placebos` per layer. Replay: one per layer. Numeric: as many as
-    heads are pruned in the layer with most.
+    Noise: one per head, or `noise_placebos` per layer. Numeric: as many as heads are pruned in the
+    layer with most.
     """
-    kinds = _PLACEBOS.get(sweep.placebos, (sweep.placebos,))
     variants = list[Variant]()
     by_layer = groupby(pool(config, sweep), key=lambda variant: variant.layer)
     layers = [list(variants_of_layer) for _, variants_of_layer in by_layer]
-    if "noise" in kinds:
+    if sweep.placebos in ("noise", "both"):
         for members in layers:
             variants += noise_placebos(members, sweep.noise_placebos or len(members))
-    if "replay" in kinds:
-        variants += [Variant(members[0].layer, 0, "replay") for members in layers]
-    if "numeric" in kinds:
+    if sweep.placebos in ("numeric", "both"):
         variants += numeric(max(map(len, layers)))
     return variants
 

@@ -54,14 +54,15 @@ def with_chosen_heads(config: Config) -> Config:
 
 
 def _best(where: str, wanted: TopHeads, ranked: list[str]) -> tuple[str, ...]:
-    """Return as many of the ranked heads, the best first, as a sweep takes; refuse too few."""
+    """Return as many of the ranked heads, the best first, as a sweep takes; refuse too few.
+
+    A sweep ranks all of its heads, and the config's schema has counted them.
+    """
     if len(ranked) < wanted.top:
-        kind = wanted.section.removesuffix("s")
-        has = f"{wanted.outcome} of " if kind == "map" else ""
-        advice = "name another outcome, or " if kind == "map" else ""
         raise ConfigError(
-            f"{where}.heads: {kind} {wanted.source!r} has {has}{counted(len(ranked), 'head')} "
-            f"in the sweep's layers, {wanted.top} are wanted; {advice}take fewer"
+            f"{where}.heads: map {wanted.source!r} has {wanted.outcome} of "
+            f"{counted(len(ranked), 'head')} in the sweep's layers, {wanted.top} are wanted; "
+            f"name another outcome, or take fewer"
         )
     return tuple(ranked[: wanted.top])
 

@@ -28,11 +28,6 @@ def map_heads(config: Config, name: str, layer: int) -> list[Variant]:
     return [Variant(layer, head) for head in model.heads_in(layer)]
 
 
-def map_noise(config: Config, name: str, layer: int) -> list[Variant]:
-    """Return the noise placebos of one of a map's layers, spread over its heads."""
-    return noise_placebos(map_heads(config, name, layer), config.maps[name].noise_placebos)
-
-
 def unchanged(layer: int) -> Variant:
     """Return the variant that changes nothing and is scored as the heads of a layer are."""
     return Variant(layer, 0, "replay")
@@ -40,7 +35,9 @@ def unchanged(layer: int) -> Variant:
 
 def scored_variants(config: Config, name: str, layer: int) -> list[Variant]:
     """Return all variants that score a map's texts in a layer, the unchanged model first."""
-    return [unchanged(layer), *map_heads(config, name, layer), *map_noise(config, name, layer)]
+    heads = map_heads(config, name, layer)
+    noise = noise_placebos(heads, config.maps[name].noise_placebos)
+    return [unchanged(layer), *heads, *noise]
 
 
 def texts_key(config: Config, name: str) -> str:
