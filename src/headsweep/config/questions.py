@@ -127,7 +127,8 @@ class Embedder(Section):
     """A sentence-embedding model (phi of the SPRINT paper)."""
 
     source: str | None = None
-    """sentence-transformers model: hub id or local folder."""
+    """sentence-transformers model, of a transformer, pooling and normalisation, or a plain
+    transformer: hub id or local folder."""
     revision: str | None = None
     """Hub: commit hash, pinned."""
     model: str | None = None

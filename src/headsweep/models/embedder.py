@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headsweep.errors import ModelError, quoted
-from headsweep.models.files import read_header, read_json, read_object
-from headsweep.models.guard import CONFIG
+from headsweep.models.files import read_json, read_object
 from headsweep.models.source import check_folder
 
 MODULES = "modules.json"
@@ -21,12 +20,9 @@ _TYPE = re.compile(
     r"sentence_transformers\.(?:models|(?:base|sentence_transformer)\.modules)(?:\.[a-z_]+)?"
     r"\.([A-Za-z]+)"
 )
-_WITH_WEIGHTS = ("Dense", "LayerNorm", "StaticEmbedding", "WeightedLayerPooling")
-_WITHOUT = ("Normalize", "Pooling")
-_ALLOWED = ("Transformer", *_WITHOUT, *_WITH_WEIGHTS)
-"""The modules that read JSON and safetensors, and nothing else."""
+_ALLOWED = ("Transformer", "Pooling", "Normalize")
+"""A model of transformers, and what has no weights and names no code."""
 
-_ACTIVATION = re.compile(r"torch\.nn\.modules\.(activation|linear)\.[A-Za-z0-9]+")
 _METHOD = re.compile(r"forward|get_[a-z]+_features")
 _SETTINGS = {
     "max_seq_length",
@@ -61,8 +57,6 @@ def check_embedder(folder: Path) -> None:
         name, part = _described(folder, module)
         if name == "Transformer":
             _check_transformer(part)
-        elif name in _WITH_WEIGHTS:
-            _check_weights(part)
 
 
 def _described(folder: Path, module: Any) -> tuple[str, Path]:
@@ -103,22 +97,3 @@ def _is_harmless(key: str, value: Any) -> bool:
             for method in value.values()
         )
     return key in _SETTINGS
-
-
-def _check_weights(folder: Path) -> None:
-    """Check a module that is a few layers: its activation and its weights."""
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        raise ModelError(
-            f"{folder} has no {weights.name}; only safetensors are read: save the embedder again "
-            f"with a present sentence-transformers"
-        )
-    read_header(weights)
-    config = folder / CONFIG
-    if not config.is_file():
-        return
-    activation = read_object(config, None, _ADVICE).get("activation_function")
-    if activation and not (isinstance(activation, str) and _ACTIVATION.fullmatch(activation)):
-        raise ModelError(
-            f"{config} names the class {quoted(activation)}, whose code is never run; {_ADVICE}"
-        )

@@ -1,7 +1,7 @@
 """Question embeddings: phi of the SPRINT paper (arXiv 2506.03978, section 4).
 
-Any sentence-transformers model embeds questions; so does any plain transformer, with the mean of
-its last hidden states over a question's tokens.
+A sentence-transformers model of transformer, pooling and normalisation embeds questions; so does
+any plain transformer, with the mean of its last hidden states over a question's tokens.
 """
 
 import inspect
