@@ -277,8 +277,9 @@ class Work:
                 # Imports transformers.
                 from headsweep.benchmarks.prompts import encode_within_limits
 
-                asked = [*self.texts.values()], self.decoding, self.grader_name
-                lengths = [*map(len, encode_within_limits(folder, *asked).prompts)]
+                asked = [*self.texts.values()]
+                encoded = encode_within_limits(folder, asked, self.decoding, self.grader_name)
+                lengths = [*map(len, encoded.prompts)]
             except HeadsweepError as error:
                 _LOG.info("the length of prompts is unknown: %s", error)
                 return None
