@@ -341,7 +341,7 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
         records = [{**record, "question_id": question} for question in answers]
         journal.append(file, [{"engine": {"dtype": "float32"}}, *records, begun])
     total = 7 * (336 + 1) + 7 * 16 + 7 + 50 * (336 + 1)
-    found = 7 + 50 + 2 + 7  # one table of each set, two records of one journal, all of another
+    found = 7 + 50 + 2 + 7  # one table of each set, two answers of one journal, all of another
     parts = f"{found:,} of {total:,} answers ({total - found:,} to generate), 1 of 2 models"
     assert describe_store(rules) == f"In the store: {parts}, 1 of 20 trained arms"
 
