@@ -14,8 +14,8 @@ from headsweep.results.judges import JUDGES, Evidence
 from headsweep.results.published import EXHIBITS, SIZES
 from simulation import PUBLISHED
 
-WORLDS, RESAMPLES = 60 if "HEADSWEEP_NIGHTLY" in os.environ else 20, 79
-MOST = binom.isf(1e-2, WORLDS, 0.05)  # 7 of 60, 4 of 20
+WORLDS, RESAMPLES = 60 if "HEADSWEEP_NIGHTLY" in os.environ else 30, 79
+MOST = binom.isf(1e-2, WORLDS, 0.05)  # 7 of 60, 5 of 30
 SUBJECTS = np.repeat(list(SIZES), list(SIZES.values()))
 LAYERS, HEADS = 2, 5
 NAMES = [[f"L{layer}{{}}{head}" for head in range(HEADS)] for layer in range(LAYERS)]
