@@ -310,7 +310,10 @@ def test_a_folder_in_the_hubs_format_comes_of_it(smol, loaded):
     assert loaded.eos_token_ids == (0, 2)
     prompt = prompt_text(loaded.tokenizer, "What is 3 times 14?", Decoding(), "math")
     assert prompt.endswith("What is 3 times 14?<|im_end|>\n<|im_start|>assistant\n")
-    tensors = {tensor.name: tensor for tensor in GGUFReader(smol).tensors}
+    with gguf._read_once_by_transformers():  # in a third of the time
+        from gguf import GGUFReader as Reader
+
+        tensors = {tensor.name: tensor for tensor in Reader(smol).tensors}
     layer = loaded.model.model.layers[17]
     for name, weight in {
         "token_embd.weight": loaded.model.get_input_embeddings().weight,
