@@ -114,10 +114,10 @@ kills: $(DEVELOPED)
 errors: $(DEVELOPED)
 	HEADSWEEP_NIGHTLY=1 $(PYTEST) tests/proof
 
-LONG := tests/athena/test_word_problems.py tests/bench tests/maps/test_map_scores.py \
-	tests/models/test_gguf.py tests/results/test_claims.py tests/results/test_noise.py \
-	tests/sprint/test_sprint_evaluation.py tests/statistics/test_anytime.py tests/statistics/test_power.py \
-	tests/statistics/test_selection.py tests/workflow/test_shell_commands.py \
+LONG := tests/athena/test_word_problems.py tests/bench tests/engine/test_verify.py \
+	tests/maps/test_map_scores.py tests/models/test_gguf.py tests/results/test_claims.py \
+	tests/results/test_noise.py tests/sprint/test_sprint_evaluation.py tests/statistics/test_anytime.py \
+	tests/statistics/test_power.py tests/statistics/test_selection.py tests/workflow/test_shell_commands.py \
 	tests/workflow/test_shipped_configs.py
 long: $(DEVELOPED)
 	HEADSWEEP_NIGHTLY=1 $(PYTEST) $(LONG)

@@ -4,8 +4,9 @@ The self-check: a right engine passes, each wrong one falls, warns, and answers 
 """
 
 import copy
+import os
 from dataclasses import replace
-from functools import partial, partialmethod
+from functools import cache, partial, partialmethod
 
 import pytest
 import tiny_models
@@ -19,6 +20,7 @@ from test_engine import (
     fed,
     loaded_model,
     random_prompts,
+    reference,
     steps,
 )
 from transformers.pytorch_utils import Conv1D
@@ -57,6 +59,12 @@ FAMILIES = [
 ]
 SERVED = {"Qwen2", "Qwen3", "Llama", "Mistral", "Mistral, window 8", "Gemma"}
 """Run by the decoder, the others by their own modules."""
+UNLIKE = [
+    *("Qwen2", "Qwen3", "Llama", "Mistral, window 8", "Gemma"),
+    *("GPT2", "Gemma2", "GptOss", "GPTNeo, window 6", "Falcon"),  # a Conv1D, windows, sinks
+    *("Mpt", "XGLM", "Olmo2", "Phimoe", "Cohere"),  # positions of other kinds, norms, experts
+]
+"""One of each kind that code treats apart; at night all are tried."""
 
 
 def build(name):
@@ -91,7 +99,7 @@ def shared_length(one, other):
     return min(len(one), len(other))
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", DECODERS if "HEADSWEEP_NIGHTLY" in os.environ else UNLIKE)
 def test_all_families_give_the_tokens_of_generate_on_edited_weights(name, monkeypatch):
     monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
     loaded = loaded_model(build(name), eos=(2, 5, 40))
@@ -151,8 +159,12 @@ def test_base_answers_handed_in_are_drafts_of_many_questions(name, first_chunk, 
     base = answer_all(loaded, plan(prompts, [BASE]))
     known = {request.question_id: answer.token_ids for request, answer in base.items()}
     for variants in (VARIANTS[5:6], VARIANTS[2:7:2]):  # one head, which alone has no draft, or more
+        expected = {}
+        for variant in variants:
+            expected |= answer_all(loaded, plan(prompts, [variant]))
+        assert accepted(expected) == 0
         answers = answer_all(loaded, plan(prompts, variants), 16, known)
-        assert_exact(loaded, answers)
+        assert_alike(answers, expected)
         assert 0 < accepted(answers) < 1
 
 
@@ -182,16 +194,18 @@ def assert_greedy(loaded, answers):
         assert (chosen >= logits.amax(1) - 1e-3).all(), request
 
 
-def test_long_answers_of_a_real_model_are_those_of_generate(converted):
+def test_answers_of_a_real_model_are_those_of_generate_in_several_chunks(converted, monkeypatch):
+    monkeypatch.setattr(batch, "FIRST_CHUNK", 8)
     loaded = load_model(str(converted[0]), device="cpu")
     text = "Tom has 12 apples and eats 5. How many are left?"
     prompt = encode_prompt(loaded.tokenizer, text, Decoding(), "math")
     answers = answer_all(
-        loaded, plan([prompt], [BASE, Variant(0, 4), Variant(17, 2)]), 16, max_new_tokens=66
+        loaded, plan([prompt], [BASE, Variant(0, 4), Variant(17, 2)]), 16, max_new_tokens=26
     )
-    assert max(len(answer.token_ids) for answer in answers.values()) >= 64
+    assert max(len(answer.token_ids) for answer in answers.values()) == 26
+    assert max(answer.accepted for answer in answers.values()) > 8
     assert 0 < accepted(answers) < 1
-    assert_exact(loaded, {r: answers[r] for r in answers if r.variant.is_base}, 66)
+    assert_exact(loaded, {r: answers[r] for r in answers if r.variant.is_base}, 26)
     assert_greedy(loaded, {r: answers[r] for r in answers if not r.variant.is_base})
 
 
@@ -253,13 +267,19 @@ def test_in_half_precision_other_batches_change_some_answers():
 WANTED = plan(random_prompts((9, 4, 15)), [*VARIANTS, Variant(2, 3, kind="noise")])
 
 
+@cache
+def expected_of(name):
+    loaded = loaded_model(build(name), eos=(2, 40))
+    return {each: reference(loaded, each) for each in WANTED}
+
+
 def checked(dtype, name="Qwen2"):
     loaded = loaded_model(build(name).to(dtype), eos=(2, 40))
     engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 7, checked=True)
     answers = {answer.request: answer for answer in engine.run(WANTED)}
     assert answers.keys() == set(WANTED)
     if dtype == torch.float32:
-        assert_exact(loaded, answers)
+        assert_alike(answers, expected_of(name))
     return engine.facts
 
 
