@@ -4,7 +4,7 @@ It runs on the CPU here; the GPU's memory and its failures are injected.
 """
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,6 +28,7 @@ from torch import nn
 
 from headsweep.config import Decoding
 from headsweep.engine import (
+    attention,
     batch,
     check,
     decoder,
@@ -37,15 +38,15 @@ from headsweep.engine import (
     vllm_ranks,
     weights,
 )
-from headsweep.engine.attention import dense
-from headsweep.engine.batch import DecodingBatch
+from headsweep.engine.attention import Slots, dense
+from headsweep.engine.batch import DecodingBatch, Verifier
 from headsweep.engine.check import Check
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.engine import Engine
 from headsweep.engine.other_architectures import ModuleRows, Modules, WholePass
-from headsweep.engine.requests import Answer, NotFiniteError, Request, Row
+from headsweep.engine.requests import Answer, Drafted, NotFiniteError, Request, Row
 from headsweep.engine.shared_pass import SharedPass
-from headsweep.engine.sizing import fitting_rows, rows_of
+from headsweep.engine.sizing import fitting_rows, rows_of, verified_rows
 from headsweep.engine.vllm import VllmModel
 from headsweep.engine.vllm_ranks import LayerEdit, RankLayers
 from headsweep.engine.weights import Weights, fast_linear
@@ -567,27 +568,52 @@ def test_noisy_weights_are_copied_only_where_each_core_has_room_for_its_own(monk
     assert packed == [True, False]
 
 
-@pytest.mark.parametrize("decoding", [Decoding(max_new_tokens=4), Decoding(temperature=0.9)])
-def test_a_gpu_has_slots_for_verification_only_where_something_is_verified(
+@pytest.mark.parametrize("decoding", [Decoding(), Decoding(temperature=0.9)])
+def test_slots_of_a_gpu_are_allocated_once_and_for_verification_only_where_something_is_verified(
     decoding, on_gpu, monkeypatch
 ):
-    reserved = []
-    renew = SharedPass.renew
+    allocated = []
+    zeros = Slots._zeros
 
-    def told(self, slots, columns):
-        reserved.append(slots)
-        renew(self, slots, columns)
+    def told(slots, count, columns):
+        if columns:
+            allocated.append((type(slots), count, columns))
+        return zeros(slots, count, columns)
 
-    monkeypatch.setattr(SharedPass, "renew", told)
     decoding = decoding.model_copy(update={"max_new_tokens": 4})
-    loaded = loaded_model(build("Qwen2"))
-    wanted = plan(random_prompts((9, 4)), VARIANTS)
-    list(Engine(loaded, decoding, 8, checked=False).run(wanted))
-    assert bool(reserved) == decoding.greedy
-    reserved.clear()
-    placebos = plan(random_prompts((9, 4)), numeric(1))
-    list(Engine(loaded, decoding, 8, checked=False).run(placebos))
-    assert not reserved
+    engine = Engine(loaded_model(build("Qwen2")), decoding, 8, checked=False)
+    monkeypatch.setattr(Slots, "_zeros", told)
+    monkeypatch.setattr(attention, "_STEP", 1)
+    prompts = random_prompts((9, 40, 60))
+    list(engine.run(plan(prompts, VARIANTS)))
+    of_verification = [(SharedPass, 4, 64)] * decoding.greedy
+    assert allocated == [(SlotRows, 8, 64), *of_verification]
+    list(engine.run(plan(prompts, numeric(1))))
+    assert allocated[1:] == of_verification
+
+
+def test_a_pass_of_a_gpu_has_its_own_size(on_gpu):
+    heads = [Variant(layer, 1) for layer in (0, 1, 2, 3, 3)]
+
+    def drafted(count, length, variants=heads):
+        rows = [Row(Request("q", (3,) * 40, variant), 500, ()) for variant in variants]
+        return deque(Drafted([7] * length, rows) for _ in range(count))
+
+    decoder_of_gpu = Decoder(loaded_model(build("Qwen2")))
+    verifier = Verifier(decoder_of_gpu, 256)
+    chunk = verifier._next(drafted(1, 400)[0], 0)
+    assert (chunk.begin, chunk.end, chunk.compared) == (0, 40 + 128, 129)
+    chunk = verifier._next(drafted(1, 400)[0], chunk.end)
+    assert chunk.end - chunk.begin == 128
+    taken = len([*verifier._take(drafted(60, 300))])
+    tokens = len(heads) * (40 + 128)
+    assert taken * tokens <= batch.GPU_PASS_TOKENS < (taken + 1) * tokens
+    few = Verifier(decoder_of_gpu, 32)
+    assert len([*few._take(drafted(60, 300))]) == 32 // (len(heads) + 1)
+    # One question of many rows goes through in parts: rows and their base row fit.
+    many = drafted(1, 300, [Variant(0, 1)] * 400)
+    assert verifier._rows_at_once(many) == batch.GPU_PASS_TOKENS // (40 + 128)
+    assert [verified_rows(size) for size in (1, 5, 100, 512)] == [2, 2, 50, 256]
 
 
 def test_the_positions_of_a_model_are_found_whatever_its_config_calls_them():
