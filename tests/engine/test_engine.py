@@ -154,14 +154,6 @@ def steps(shapes):
     return [rows for rows, tokens in shapes if tokens == 1]
 
 
-def test_answers_longer_than_the_first_buffers_stay_exact():
-    settings = QWEN2.settings | {"max_position_embeddings": 300}
-    loaded = loaded_model(tiny_models.build(tiny_models.wide("Qwen2", **settings)))
-    wanted = requests()
-    answers = answer_all(loaded, wanted, batch_size=2, max_new_tokens=150)
-    assert_exact(loaded, {each: answers[each] for each in (wanted[1], wanted[7])}, 150)
-
-
 def test_rows_leave_when_they_end_and_others_enter():
     model = tiny_models.build(OWN_MODULES)
     loaded = loaded_model(model, eos=(2, 40, 41, 42, 43))

@@ -16,7 +16,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import MagicMock, Mock
+from unittest.mock import Mock
 
 import pytest
 
@@ -470,25 +470,13 @@ def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_
     assert len(engines()) == 3
 
 
-def test_a_bug_of_the_engine_is_told_with_its_log_and_what_to_do(run_config, monkeypatch):
-    """The process itself is replaced: it ends where it would begin to serve."""
-    told = []
-    request = asked(run_config)
-    order = json.dumps({"request": request._asdict(), "idle": 1.0})
-    monkeypatch.setattr(server.sys, "argv", [server.__name__, order])
-    monkeypatch.setattr(server.os, "fork", lambda: 0)
-    for function in ("setsid", "dup2"):
-        monkeypatch.setattr(server.os, function, lambda *_: None)
-    monkeypatch.setattr(server, "name_process", lambda _: None)
-    monkeypatch.setattr(server.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(server.socket, "fromfd", lambda *_: MagicMock())
-    failing = SimpleNamespace(start_workers=lambda *_: 1 / 0, close=told.append)
-    monkeypatch.setattr(server, "Server", lambda *_: failing)
-    server.main()
-    assert told == [
-        f"the engine failed: ZeroDivisionError: division by zero; {request.log} has more; run "
-        "again: what it has answered is kept"
-    ]
+def test_a_bug_of_the_engine_is_told_with_its_log_and_what_to_do(served, monkeypatch):
+    monkeypatch.setattr(worker, "load", lambda *_: 1 / 0)
+    cause = "the engine failed: ZeroDivisionError: division by zero"
+    told = f"^{cause}; {asked(served).log} has more; run again: what it has answered is kept$"
+    with pytest.raises(EngineError, match=told):
+        run(served, BASE)
+    wait_until(lambda: not engines())
 
 
 def test_other_settings_and_other_folders_have_engines_of_their_own(served, tmp_path, monkeypatch):
