@@ -3,9 +3,8 @@
 import gc
 import re
 import weakref
-from collections import Counter
-from contextlib import contextmanager
-from unittest.mock import MagicMock
+from itertools import count
+from unittest.mock import MagicMock, call
 
 import pytest
 import torch
@@ -271,116 +270,49 @@ def test_slots_that_have_grown_are_captured_anew(loaded):
     assert len(captures.recordings) == 2
 
 
-class User:
-    """A graph, or who keeps its memory."""
-
-    replay = None
-
-
-class Gpu:
-    """PyTorch's calls for graphs, with an allocator that counts what uses the memory of a pool.
-
-    As the real one does, it refuses to take memory for a pool whose last user is gone; a capture
-    that fails leaves its stream current, the generator captured, and the pool taking memory.
-    """
-
-    def __init__(self, monkeypatch):
-        self.current, self.streams, self.captured_on = 0, ["default"], []
-        self.uses = Counter()
-        self.left_captured, self.taking = False, set()
-        monkeypatch.setattr(torch.cuda, "Stream", MagicMock)
-        for name in ("MemPool", "CUDAGraph"):
-            monkeypatch.setattr(torch.cuda, name, getattr(self, name.lower()), raising=False)
-        for name in ("stream", "graph", "device", "current_stream", "set_stream"):
-            monkeypatch.setattr(torch.cuda, name, getattr(self, name), raising=False)
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: self.current)
-        monkeypatch.setattr(torch.cuda, "default_generators", [self] * 4)
-        monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.end, raising=False)
-
-    def mempool(self):
-        return self.counted(User(), (0, len(self.uses) + 1))
-
-    def cudagraph(self):
-        return User()
-
-    def counted(self, user, pool):
-        user.id = pool
-        self.uses[pool] += 1
-        weakref.finalize(user, self.uses.subtract, [pool])
-        return user
-
-    def end(self, _, pool):
-        self.taking.remove(pool)
-
-    def clone_state(self):
-        return self.left_captured
-
-    def graphsafe_set_state(self, state):
-        self.left_captured = state
-
-    def current_stream(self):
-        return MagicMock(name=self.streams[-1])
-
-    def set_stream(self, stream):
-        self.streams = ["default"]
-
-    @contextmanager
-    def stream(self, stream):
-        yield
-
-    @contextmanager
-    def graph(self, graph, pool):
-        self.captured_on.append(self.current)
-        self.streams.append("capture")
-        self.left_captured = True
-        assert self.uses[pool] > 0, "use_count > 0 INTERNAL ASSERT FAILED"
-        self.taking.add(pool)
-        self.counted(graph, pool)
-        yield
-        self.taking.remove(pool)
-        self.left_captured = False
-        self.streams.pop()
-
-    @contextmanager
-    def device(self, device):
-        before, self.current = self.current, device.index
-        yield
-        self.current = before
-
-
 @pytest.fixture
-def gpu(monkeypatch):
+def cuda(monkeypatch):
+    """PyTorch's calls for graphs, recorded: what they do on a GPU, `benchmarks.gpu smoke` asks."""
     graphs._shared_memory.cache_clear()
-    yield Gpu(monkeypatch)
+    recorded, numbers = MagicMock(), count()
+    recorded.MemPool.side_effect = lambda: MagicMock(id=next(numbers))
+    recorded.current_device.return_value = 3
+    recorded.default_generators[3].clone_state.return_value = "free"
+    monkeypatch.setattr(torch, "cuda", recorded)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", recorded.end, raising=False)
+    yield recorded
     graphs._shared_memory.cache_clear()
 
 
-def test_graphs_are_captured_on_the_gpu_of_their_model_as_long_as_the_process_lives(gpu):
-    """The memory outlives its last graph: that of a mere handle was gone with the first batch's."""
-    computed = []
+def test_graphs_are_captured_on_the_gpu_of_their_model_into_one_memory(cuda):
     device = torch.device("cuda:3")
-    for _ in range(3):
-        replay, _ = cuda_graph(lambda: computed.append(gpu.current), device)
-        del replay
-        gc.collect()
-    assert computed == [3] * 6
-    assert gpu.captured_on == [3] * 3
-    assert gpu.current == 0
-    assert list(gpu.uses.values()) == [1]
+    for _ in range(2):
+        cuda_graph(cuda.compute, device)
+    assert cuda.device.call_args_list == 2 * [call(device)]
+    within = r"device\(\)\.__\w+__|graph\(\)\.__\w+__|compute"
+    captured = ["compute", "graph().__enter__", "compute", "graph().__exit__"]
+    names = [name for name, *_ in cuda.mock_calls if re.fullmatch(within, name)]
+    assert names == 2 * ["device().__enter__", *captured, "device().__exit__"]
+    assert [each.kwargs["pool"] for each in cuda.graph.call_args_list] == [0, 0]
 
 
-def test_a_capture_that_fails_leaves_stream_and_generator_as_they_were(gpu):
+def test_a_capture_that_fails_leaves_stream_generator_and_memory_as_they_were(cuda):
+    stream, generator = cuda.current_stream(), cuda.default_generators[3]
+
     def fails():
-        if gpu.left_captured:
+        if cuda.graph.called:  # which changes both
+            cuda.current_stream.return_value = MagicMock()
+            generator.clone_state.return_value = "captured"
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    device = torch.device("cuda:1")
     with pytest.raises(RuntimeError, match="not permitted"):
-        cuda_graph(fails, device)
-    assert gpu.streams == ["default"]
-    assert not gpu.left_captured
-    assert not gpu.taking
-    cuda_graph(lambda: None, device)  # another engine's
+        cuda_graph(fails, torch.device("cuda:3"))
+    cuda.set_stream.assert_called_once_with(stream)
+    generator.graphsafe_set_state.assert_called_once_with("free")
+    cuda.end.assert_called_once_with(3, 0)
+    cuda_graph(cuda.compute, torch.device("cuda:3"))  # another engine's
+    assert cuda.graph.call_args.kwargs["pool"] == 1
+    cuda.end.assert_called_once()
 
 
 def test_few_sizes_are_captured():
