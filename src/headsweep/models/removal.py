@@ -7,7 +7,7 @@ removed. The smaller model's outputs must then equal those of the model with the
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ def remove_heads(
 
     Raises:
         ModelError: a head is unknown, a layer would be left without heads, groups of query heads
-            would become unequal, or the architecture cannot be cut; the model may then be half cut.
+            would become unequal, or the architecture cannot be cut; the model is then as it was.
     """
     heads = set(heads)
     smaller = without(geometry, heads)
@@ -73,17 +73,34 @@ def remove_heads(
         for head in heads:
             masks.enter_context(pruned(model, geometry, head))
         masked = trial_outputs(model)
-    try:
-        cut_layers(model, cuts)
-        cut = trial_outputs(model)
-    except (RuntimeError, ValueError, IndexError) as error:  # shapes do not fit any more
-        raise cannot_cut(model, str(error).partition("\n")[0]) from error
-    if not _nearly_equal(cut, masked):
-        raise cannot_cut(model, "the smaller model computes something else")
+    with _unchanged_by_errors(model):
+        try:
+            cut_layers(model, cuts)
+            cut = trial_outputs(model)
+        except (RuntimeError, ValueError, IndexError) as error:  # shapes do not fit any more
+            raise cannot_cut(model, str(error).partition("\n")[0]) from error
+        if not _nearly_equal(cut, masked):
+            raise cannot_cut(model, "the smaller model computes something else")
     _own_config(model).kept_heads = {
         str(layer.index): list(layer.kept) for layer in smaller.layers if layer.kept
     }
     return smaller
+
+
+@contextmanager
+def _unchanged_by_errors(model: nn.Module) -> Iterator[None]:
+    """Give a model's modules their attributes and parameters of before back if a cut fails."""
+    before = [
+        (module, {**vars(module), "_parameters": {**module._parameters}})
+        for module in model.modules()
+    ]
+    try:
+        yield
+    except BaseException:
+        for module, attributes in before:
+            vars(module).clear()
+            vars(module).update(attributes)
+        raise
 
 
 def equal_outputs(model: PreTrainedModel, other: PreTrainedModel) -> bool:
