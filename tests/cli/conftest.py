@@ -22,15 +22,8 @@ def warm_engines():
 
 @pytest.fixture(scope="module")
 def kept_graders():
-    """Have processes that grade stay for the next command, as they do within one call."""
-    perform = pool._perform
-
-    def kept(step, items, workers, limits, keep, progress=None):
-        return perform(step, items, workers, limits, True, progress)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "_perform", kept)
-        yield
+    """End the processes that grade with the module's last test."""
+    yield
     pool.close_kept()
 
 

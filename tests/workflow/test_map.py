@@ -62,7 +62,7 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(
     assert 'href="#math/L01H03"' in page  # the sweep's explorer opens it
     assert (run / "figures/map_math.png").stat().st_size > 10_000
     assert not left_over(copied)
-    found = planned_again(copied, MAPPED, "texts score gradients map draw_map")
+    found = planned_again(copied, MAPPED, "texts score map draw_map")
     assert [file for file, planned in found.items() if not planned] == []
     layers = {"maps": {"math": MAPPED["maps"]["math"] | {"layers": [1]}}}
     fewer = Snakemake(copied)(MAPPED | layers, "--dry-run")
