@@ -117,24 +117,60 @@ for SWEEP in CONFIG.sweeps:
             "headsweep job draw --log {log:q} --subject sweep --of {params.sweep:q}"
 
 
-# A shell reads names when its job runs: by then the loop is over, so its name is a parameter.
-for KIND in ("map", "selector", "compression", "frontier"):
+rule draw_map:
+    input:
+        lambda wildcards: RULES.figure_data(wildcards.map, "map"),
+    output:
+        RULES.pictures("map"),
+    log:
+        RULES.log("draw_map/{map}"),
+    params:
+        settings=lambda wildcards: RULES.settings("maps", wildcards.map),
+        title=lambda wildcards: title(CONFIG, "maps", wildcards.map),
+    shell:
+        "headsweep job draw --log {log:q} --subject map --of {wildcards.map:q}"
 
-    rule:
-        name:
-            f"draw_{KIND}"
-        input:
-            lambda wildcards, kind=KIND: RULES.figure_data(*wildcards, kind),
-        output:
-            RULES.pictures(KIND),
-        log:
-            RULES.log(f"draw_{KIND}/{{{KIND}}}"),
-        params:
-            settings=lambda wildcards, kind=KIND: RULES.settings(f"{kind}s", *wildcards),
-            title=lambda wildcards, kind=KIND: title(CONFIG, f"{kind}s", *wildcards),
-            kind=KIND,
-        shell:
-            "headsweep job draw --log {log:q} --subject {params.kind} --of {wildcards[0]:q}"
+
+rule draw_selector:
+    input:
+        lambda wildcards: RULES.figure_data(wildcards.selector, "selector"),
+    output:
+        RULES.pictures("selector"),
+    log:
+        RULES.log("draw_selector/{selector}"),
+    params:
+        settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
+        title=lambda wildcards: title(CONFIG, "selectors", wildcards.selector),
+    shell:
+        "headsweep job draw --log {log:q} --subject selector --of {wildcards.selector:q}"
+
+
+rule draw_compression:
+    input:
+        lambda wildcards: RULES.figure_data(wildcards.compression, "compression"),
+    output:
+        RULES.pictures("compression"),
+    log:
+        RULES.log("draw_compression/{compression}"),
+    params:
+        settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
+        title=lambda wildcards: title(CONFIG, "compressions", wildcards.compression),
+    shell:
+        "headsweep job draw --log {log:q} --subject compression --of {wildcards.compression:q}"
+
+
+rule draw_frontier:
+    input:
+        lambda wildcards: RULES.figure_data(wildcards.frontier, "frontier"),
+    output:
+        RULES.pictures("frontier"),
+    log:
+        RULES.log("draw_frontier/{frontier}"),
+    params:
+        settings=lambda wildcards: RULES.settings("frontiers", wildcards.frontier),
+        title=lambda wildcards: title(CONFIG, "frontiers", wildcards.frontier),
+    shell:
+        "headsweep job draw --log {log:q} --subject frontier --of {wildcards.frontier:q}"
 
 
 rule draw_run:
