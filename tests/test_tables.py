@@ -200,6 +200,14 @@ def test_a_forged_record_leads_nowhere(tmp_path):
         assert first_damaged_file(made) == record_path(made)
 
 
+def test_a_file_s_own_record_that_is_no_record_is_refused(tmp_path):
+    made = tmp_path / "model.json"
+    write_json(made, {})
+    record_path(made).write_text("[1]")
+    with pytest.raises(TableError, match="holds no object"):
+        read_json(made)
+
+
 def test_a_stopwatch_goes_on_where_the_clock_is_set_back(monkeypatch):
     stopwatch = Stopwatch()
     monkeypatch.setattr(time, "time", lambda: stopwatch.started - 3600)

@@ -123,17 +123,20 @@ def add_command(
     options: Sequence[str] = (),
     without: Sequence[str] = (),
     fields: type | None = None,
+    values: Mapping[str, str] | None = None,
 ) -> argparse.ArgumentParser:
     """Add a command that calls a function, or `handler` with the function's parameters.
 
     Parameters before the ``*`` of the signature become positional arguments, but for some
     `options`, those after it options; the command is `without` some. Types decide how arguments are
     read (whole numbers are positive). The docstring's first line describes the command, its
-    ``Args:`` the arguments, its ``Examples:``, which the epilog follows, how it is called. A
-    function that ends in ``**`` takes the `fields` of a dataclass: they are options that the
-    dataclass describes.
+    ``Args:`` the arguments, its ``Examples:``, which the epilog follows, how it is called. The
+    `values` stand in place of their names in braces. A function that ends in ``**`` takes the
+    `fields` of a dataclass: they are options that the dataclass describes.
     """
     about, _, rest = (inspect.getdoc(function) or "").partition("\n")
+    for name_in_braces, value in (values or {}).items():
+        rest = rest.replace(f"{{{name_in_braces}}}", value)
     parameters = {**inspect.signature(function).parameters}
     texts = _arguments_in(rest)
     if fields is not None:

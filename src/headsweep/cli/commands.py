@@ -324,9 +324,8 @@ def grade(
 
     Args:
         file: CSV, JSON Lines (.jsonl) or Parquet, with a row for each answer
-        grader: how answers are found and compared: as numbers (numeric), letters of a choice
-            (choice), mathematical expressions (math), texts (exact); gsm8k as math, and where there
-            is no box the last number counts
+        grader: how answers are found and compared: as {graders}; gsm8k as math, and where there is
+            no box the last number counts
         answer_column: column of what the model wrote
         gold_column: column of the gold answer
         final: the answers are final ones: they need no box

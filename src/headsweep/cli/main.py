@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep import __version__
-from headsweep.choices import GraderName
+from headsweep.choices import GraderName, described_graders
 from headsweep.cli import job as job_command
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.files.plain_files import open_to_write
@@ -128,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "solve", tool.solve)
     recovery.add_to(commands)
     add_command(commands, "export-gguf", tool.export_gguf)
-    add_command(commands, "grade", tool.grade)
+    add_command(commands, "grade", tool.grade, values={"graders": described_graders()})
     add_command(commands, "compare", compare)
     add_command(commands, "luck", tool.luck)
     add_command(commands, "export", tool.export)

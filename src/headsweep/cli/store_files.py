@@ -15,8 +15,10 @@ from headsweep.files.tables import (
     ACTIVATIONS,
     ANSWERS,
     EMBEDDINGS,
+    LOOKS,
     PROBLEMS,
     QUESTIONS,
+    SCORES,
     SOURCE,
     TEXTS,
     FileKind,
@@ -30,29 +32,39 @@ from headsweep.store.map_scores import layer_name, map_layers, score_files, text
 STORE = Path(paths.STORE)
 TRASH = STORE / ".trash"
 
-_KINDS = {
-    "model": ("models/", 1),
-    "source": ("sources/", 1),
-    "questions": ("questions/", 1),
-    "embedder": ("embedders/", 1),
-    "embeddings": ("embeddings/", 2),
-    "activations": ("activations/", 3),
-    "looks": ("looks/", 4),
-    "texts": ("texts/", 1),
-    "scores": ("scores/", 1),
-    "dataset": ("problems/", 1),
-    "encoder": ("encoders/", 1),
-    "solver": ("solvers/", 2),
-    "arm": ("compressed/", 3),
-    "solver, unfinished": (".journal/solvers/", 2),
-    "arm, unfinished": (".journal/compressed/", 3),
-    "answers, unfinished": (".journal/", 3),
-    "scores, unfinished": (".journal/scores/", 1),
-    "answers": ("", 3),
-}
-"""The folder of each kind of file, and how many keys follow; then a variant, seed or layer may."""
-
 _KEY = "[^/]+-[0-9a-f]{8}"
+_NO_KEYS = ("variant", "seed", "layer")
+"""Wildcards whose values are no keys."""
+
+
+def _form(template: str) -> re.Pattern[str]:
+    """Return how paths below the store begin that a template gives: keys, then a variant, say."""
+    folder, _, _ = Path(template).relative_to(STORE).as_posix().partition("{")
+    keys = [_KEY for name in re.findall(r"{(\w+)}", template) if name not in _NO_KEYS]
+    return re.compile(rf"{re.escape(folder)}({'/'.join(keys)})(?:/([^/.]*)|\.|$)")
+
+
+_KINDS = {
+    "model": _form(paths.MODEL),
+    "source": _form(SOURCE.path),
+    "questions": _form(QUESTIONS.path),
+    "embedder": _form(paths.EMBEDDER),
+    "embeddings": _form(EMBEDDINGS.path),
+    "activations": _form(ACTIVATIONS.path),
+    "looks": _form(LOOKS.path),
+    "texts": _form(TEXTS.path),
+    "scores": _form(SCORES.path),
+    "dataset": _form(PROBLEMS.path),
+    "encoder": _form(paths.ENCODER),
+    "solver": _form(paths.TEACHER),
+    "arm": _form(paths.HISTORY),
+    "solver, unfinished": _form(paths.TEACHER_JOURNAL),
+    "arm, unfinished": _form(paths.COMPRESSION_JOURNAL),
+    "answers, unfinished": _form(paths.JOURNAL),
+    "scores, unfinished": _form(paths.SCORES_JOURNAL),
+    "answers": _form(ANSWERS.path),
+}
+"""What each kind of file of the store is called."""
 
 _OF_STORE = {Path(paths.STORE_VERSION), Path(paths.STORE_USERS), Path(paths.STORE_LOCKS), TRASH}
 """Entries of the store that hold no results."""
@@ -176,9 +188,8 @@ def _unit(file: Path) -> _Unit:
     place = file.relative_to(STORE)
     if any(map(is_temporary, place.parts)):
         return _Unit("temporary", place.as_posix(), "")
-    for kind, (folder, keys) in _KINDS.items():
-        form = rf"{re.escape(folder)}({'/'.join([_KEY] * keys)})(?:/([^/.]*)|\.|$)"
-        if match := re.match(form, place.as_posix()):
+    for kind, form in _KINDS.items():
+        if match := form.match(place.as_posix()):
             variant = "" if kind == "model" else match[2] or ""  # a model is a folder of files
             return _Unit(kind, match[1], variant)
     return _Unit("other", place.as_posix(), "")

@@ -4,15 +4,15 @@ from typing import Any
 
 
 def _profile(
+    *,
     width: int,
     layers: int,
     heads: int,
     intermediate: int,
     dropout: float,
-    *,
     epochs: int,
     learning_rate: float,
-    batch_size: int = 32,
+    batch_size: int,
 ) -> dict[str, Any]:
     """Return the settings of a solver: its shape, and how it is trained."""
     shape = {"width": width, "layers": layers, "heads": heads, "intermediate": intermediate}
@@ -25,8 +25,44 @@ def _profile(
 
 
 PROFILES = {
-    "fixture": _profile(64, 2, 4, 128, 0.0, epochs=7, learning_rate=2e-3, batch_size=16),
-    "tiny": _profile(128, 3, 8, 256, 0.2, epochs=50, learning_rate=1e-3),
-    "small": _profile(256, 4, 8, 512, 0.2, epochs=30, learning_rate=1e-3),
-    "medium": _profile(512, 6, 8, 1024, 0.3, epochs=40, learning_rate=5e-4),
+    "fixture": _profile(
+        width=64,
+        layers=2,
+        heads=4,
+        intermediate=128,
+        dropout=0.0,
+        epochs=7,
+        learning_rate=2e-3,
+        batch_size=16,
+    ),
+    "tiny": _profile(
+        width=128,
+        layers=3,
+        heads=8,
+        intermediate=256,
+        dropout=0.2,
+        epochs=50,
+        learning_rate=1e-3,
+        batch_size=32,
+    ),
+    "small": _profile(
+        width=256,
+        layers=4,
+        heads=8,
+        intermediate=512,
+        dropout=0.2,
+        epochs=30,
+        learning_rate=1e-3,
+        batch_size=32,
+    ),
+    "medium": _profile(
+        width=512,
+        layers=6,
+        heads=8,
+        intermediate=1024,
+        dropout=0.3,
+        epochs=40,
+        learning_rate=5e-4,
+        batch_size=32,
+    ),
 }

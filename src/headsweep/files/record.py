@@ -173,6 +173,10 @@ def find_record(path: Path) -> tuple[Path, str] | None:
             checksums = _facts(record, _state(record)).get("sha256", {})
         except (FileNotFoundError, NotADirectoryError):
             continue
+        except TableError:
+            if record != own and _is_foreign(record):
+                continue
+            raise
         if not isinstance(checksums, dict):  # somebody else's file
             continue
         if written := checksums.get(path.relative_to(record.parent).as_posix()):
@@ -302,8 +306,8 @@ def _facts(file: Path, _: _State) -> dict[str, Any]:
     """Return the facts in a file in some state, compared with their checksum."""
     try:
         facts: dict[str, Any] = json.loads(read_plain(file))
-        if not isinstance(facts, dict):  # somebody else's file
-            return {}
+        if not isinstance(facts, dict):
+            raise ValueError("it holds no object")
         if facts.pop(_CHECKSUM, None) not in (None, _checksum_of(facts)):
             raise ValueError("it is damaged: its checksum differs")
     except (FileNotFoundError, NotADirectoryError):
@@ -319,6 +323,15 @@ def _facts(file: Path, _: _State) -> dict[str, Any]:
             error
         )
     return facts
+
+
+def _is_foreign(record: Path) -> bool:
+    """Tell whether a file holds JSON, but not what a record does."""
+    try:
+        facts = json.loads(read_plain(record))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return not isinstance(facts, dict)
 
 
 def _checksum_of(facts: Mapping[str, Any]) -> str:

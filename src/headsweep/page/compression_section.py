@@ -68,8 +68,9 @@ def compression(store: Store, section: Section) -> None:
         for quantised, arm in _most_telling(row_of_arm, names)[:most]:
             label = _label(study, arm, names, quantised=quantised)
             labels[row_of_arm[quantised, arm]] = f"{compression_title}: {label}"
-        # A solver's are taken before each round.
-        scored_once |= bool(study.model) and (False, causal_arm(study)) in row_of_arm
+        # A solver's scores are taken before each round.
+        if study.model and (False, causal_arm(study)) in row_of_arm:
+            scored_once = True
     if scored_once:
         section.lead.append(_SCORED_ONCE)
     drawn = {_held(row): label for row, label in labels.items()}

@@ -3,8 +3,8 @@
 Each record is a line: a newline, the CRC-32 of the rest in hex, a space, JSON. The newline comes
 first, so that a record cut short by a crash damages only itself. Each process writes a file of its
 own, because network file systems lose data if two hosts append to one file. Every process reads all
-files (`planning.store`). If a record is there twice, one of the two counts. A record without a
-reason to stop is of an answer that has begun: the next engine goes on from there. Of these the
+files (`layout.journal_files`). If a record is there twice, one of the two counts. A record without
+a reason to stop is of an answer that has begun: the next engine goes on from there. Of these the
 longest of the last attempt counts (`unit.Begun`): one without tokens withdraws those before it.
 """
 
@@ -42,6 +42,15 @@ def read(path: Path) -> list[dict[str, Any]]:
             continue
         whole = (line[9:] for line in lines if line[:9] == b"%08x " % zlib.crc32(line[9:]))
         records += map(json.loads, whole)
+    return records
+
+
+def count_ended(path: Path) -> int:
+    """Return how many records of a journal are of answers that have ended, without parsing them."""
+    records = 0
+    for file in journal_files(path):
+        with contextlib.suppress(FileNotFoundError):  # it has just become a table
+            records += read_plain(file).count(b'"stop_reason":')
     return records
 
 

@@ -165,10 +165,9 @@ class Resources:
         group = batch.groups[Variant.parse(wildcards.variant)]
         named = (*batch.keys, group)
         if named not in self._left:
-            self._left[named] = sum(
-                batch.groups[variant] == group and not Path(file).exists()
-                for variant, file in zip(batch.variants, batch.answers, strict=True)
-            )
+            files = zip(batch.variants, batch.answers, strict=True)
+            of_group = [file for variant, file in files if batch.groups[variant] == group]
+            self._left[named] = len([file for file in of_group if not Path(file).exists()])
         return _of_model(model, seconds, together=max(1, self._left[named]))
 
     def _scoring(self, wildcards: Any) -> Allocation:
