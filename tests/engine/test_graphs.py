@@ -270,6 +270,26 @@ def test_slots_that_have_grown_are_captured_anew(loaded):
     assert len(captures.recordings) == 2
 
 
+def test_noisy_weights_take_eager_steps_and_leave_the_graphs_of_the_models_own(loaded, monkeypatch):
+    monkeypatch.setattr(Decoder, "on_gpu", True)
+    monkeypatch.setattr(Engine, "_on_gpu", True)
+    own = plan(random_prompts((9, 4)), HEADS)
+    noisy = plan(random_prompts((9, 4)), [Variant(seed=1, kind="weights", scale=300)])
+    expected, _ = answered(loaded, own + noisy, None)
+    assert len({expected[each].token_ids for each in noisy + own[:2]}) == 4
+    captures = Captures()
+    found, engine = answered(loaded, own, captures)
+    replays = captures.replays
+    assert replays
+    found |= {answer.request: answer for answer in engine.run(noisy)}
+    assert captures.replays == replays
+    assert_alike(found, expected)
+    again = {answer.request: answer for answer in engine.run(own)}
+    assert captures.replays > replays
+    assert_alike(again, {each: expected[each] for each in own})
+    assert engine.facts["path"] == "flash in graphs"
+
+
 @pytest.fixture
 def cuda(monkeypatch):
     """PyTorch's calls for graphs, recorded: what they do on a GPU, `benchmarks.gpu smoke` asks."""
@@ -324,6 +344,7 @@ def test_few_sizes_are_captured():
 def test_only_flash_attention_is_captured(loaded, monkeypatch):
     assert Decoder.of(loaded, graphs=True).capture is None  # dense: its width grows
     monkeypatch.setattr(decoders, "best", lambda _: flash)
+    monkeypatch.setattr(decoders, "_TRIAL", 3)  # Triton's kernels are interpreted here
     assert Decoder.of(loaded, graphs=False).capture is None
     made = Decoder.of(loaded, graphs=True)
     assert made.attend is flash

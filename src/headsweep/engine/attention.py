@@ -34,7 +34,7 @@ class Slots:
     def __init__(self, weights: Weights) -> None:
         self.kv_heads = [layer.kv_heads for layer in weights.layers]
         """By layer."""
-        self._weights = weights
+        self.weights = weights
         self._data = self._zeros(0, 0)
 
     def reserve(self, slots: int, columns: int) -> None:
@@ -119,7 +119,7 @@ class Slots:
 
     def _zeros(self, slots: int, columns: int) -> Tensor:
         # Zeros, not uninitialised memory: a masked column's weight is zero, zero times NaN is NaN.
-        weights = self._weights
+        weights = self.weights
         kv_heads = max(self.kv_heads)
         like = torch.empty(0, device=weights.device, dtype=weights.dtype)
         sizes = (len(self.kv_heads), 2, slots)

@@ -8,8 +8,8 @@ before, and half precision rounds so much that mistakes hide. There two things a
   compute in float32. The fast path may be off by little more than the modules are in the model's
   own type. A pruned row must also lie nearer to the truth of its variant than to that of the base
   model: a wrong head shows nowhere else.
-- The tokens of greedy answers. The modules score one answer in 64 again: the logit of each of its
-  tokens must lie within a bound of the best.
+- The tokens of greedy answers. The modules score one answer in 64 again, on average: the logit of
+  each of its tokens must lie within a bound of the best.
 
 Answers leave in groups; if one is found to be wrong, none of its group leaves.
 """
@@ -22,7 +22,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ from headsweep.models.loaded import LoadedModel, dtype_name, in_float32
 from headsweep.variants import BASE, Variant
 
 GROUP = 64
-"""Most answers that leave together. Of so many that come one after the other, one is scored."""
+"""Most answers that leave together. Of so many one is scored, on average."""
 _SECONDS = 20.0
 """An older group leaves with its next answer: a kill must not lose what a slow model has given."""
 _ROWS = {"cuda": 16, "cpu": 4}
@@ -87,16 +87,6 @@ class _Comparison(NamedTuple):
     logits: int  # that were compared
 
 
-@dataclass
-class _Counts:
-    """What was held so far, of all weights that a model has had."""
-
-    scored: int = 0
-    worst: float = 0.0  # gap of a token, in logits
-    bound: float = 0.0  # the widest that a gap was held against
-    seconds: float = 0.0
-
-
 class Check:
     """Holds answers of a fast path against the model's own modules.
 
@@ -115,31 +105,32 @@ class Check:
         embeddings = loaded.model.get_input_embeddings()
         self._places = places_at_once(embeddings.num_embeddings, on_gpu=place != "cpu")
         """Logits of so many tokens are there at once; a longer answer has its own pass."""
-        self._watched: dict[Request, dict[int, Tensor]] = {}
-        self._variants: Counter[Variant] = Counter()
-        self._bound = NEAR_TIE[dtype_name(loaded.dtype)]
-        self._counts = _Counts(bound=self._bound)
-        self.has_passed = False
-        """Whether answers have been held, and were right."""
-        self.watching = True
-        """Whether logits of some row are still to be kept."""
+        self._count = 0  # of answers that were scored
+        self._worst = 0.0  # gap of a token, in logits
+        self._widest = 0.0  # bound of gaps
+        self._seconds = 0.0
+        self.begin_anew()
 
     @property
     def facts(self) -> dict[str, float]:
         """Return the bound, how many answers were scored again, their worst gap, and the time."""
-        counts = self._counts
         return {
-            "bound": counts.bound,
-            "audited": counts.scored,
-            "worst": counts.worst,
-            "seconds": round(counts.seconds, 2),
+            "bound": self._widest,
+            "audited": self._count,
+            "worst": self._worst,
+            "seconds": round(self._seconds, 2),
         }
 
-    def of_other_weights(self) -> Check:
-        """Return a check that begins anew, and counts on from this one: its model has changed."""
-        other = Check(self._loaded, greedy=self._greedy)
-        other._counts = self._counts
-        return other
+    def begin_anew(self) -> None:
+        """Hold first answers again: the model has other weights. What was counted stays."""
+        self._watched: dict[Request, dict[int, Tensor]] = {}
+        self._variants: Counter[Variant] = Counter()
+        self._bound = NEAR_TIE[dtype_name(self._loaded.dtype)]
+        self._widest = max(self._widest, self._bound)
+        self.has_passed = False
+        """Whether answers have been held, and were right."""
+        self.watching = True
+        """Whether logits of some row are still to be kept."""
 
     def wants(self, row: Row, number: int) -> bool:
         """Tell whether to keep the logits that chose a row's token of this number.
@@ -161,9 +152,8 @@ class Check:
     def groups(self, answers: Iterator[Answer]) -> Iterator[Answer]:
         """Yield answers once their group has been checked.
 
-        All of the first group are scored. Of `GROUP` later ones one is, drawn before they come. A
-        group that leaves early may hold none that is scored, and some of the `GROUP` may have left
-        before the one that is.
+        All of the first group are scored, and later ones by lot, but one of them at least. A group
+        may hold none that is scored.
 
         Raises:
             WrongAnswers: some are not the model's; their group is not yielded.
@@ -173,26 +163,19 @@ class Check:
             yield from self._checked(first, first)
         group: list[Answer] = []
         scored: list[Answer] = []
-        place = 0  # among as many answers as one is drawn from
-        drawn = self._random.randrange(GROUP)
+        has_scored = False
         begin = time.monotonic()
         for answer in answers:
             if not group:
                 begin = time.monotonic()
             group.append(answer)
-            if place == drawn:
+            if self._random.random() * GROUP < 1:
                 scored.append(answer)
-            place += 1
-            if place == GROUP:
-                place = 0
-                drawn = self._random.randrange(GROUP)
+                has_scored = True
             if len(group) == GROUP or time.monotonic() - begin >= _SECONDS:
                 yield from self._checked(group, scored)
                 group, scored = [], []
-        drawn_has_come = place > drawn
-        if not drawn_has_come:
-            scored += group[-1:]
-        yield from self._checked(group, scored)
+        yield from self._checked(group, scored if has_scored else group[-1:])
 
     def _checked(self, group: Sequence[Answer], scored: Sequence[Answer]) -> Sequence[Answer]:
         """Return a group after it has been held against the modules."""
@@ -204,7 +187,7 @@ class Check:
         ]
         self._hold(held)
         self.has_passed = self.has_passed or bool(held)
-        self._counts.seconds += time.perf_counter() - begin
+        self._seconds += time.perf_counter() - begin
         return group
 
     def _admits(self, request: Request) -> bool:
@@ -224,7 +207,7 @@ class Check:
         watched: list[_Watched] = []
         gaps: list[tuple[Answer, Float[Tensor, ""]]] = []
         for answer, states in self._scored(answers):
-            self._counts.scored += 1
+            self._count += 1
             if logits := self._take(answer):
                 of_logits = states[: max(logits) + 1][-_FIRST_TOKENS:].clone()
                 watched.append(_Watched(answer, logits, of_logits))
@@ -235,7 +218,7 @@ class Check:
             return
         read = torch.stack([gap for _, gap in gaps]).tolist()
         for (answer, _), gap in zip(gaps, read, strict=True):
-            self._counts.worst = max(self._counts.worst, gap)
+            self._worst = max(self._worst, gap)
             if not gap <= self._bound:
                 request = answer.request
                 raise WrongAnswers(
@@ -278,11 +261,16 @@ class Check:
             self.watching = False
         if not watched:
             return
-        for kept, comparison in zip(watched, self._comparisons(watched), strict=True):
+        fed = [kept.fed for kept in watched] + [kept.fed_to_base for kept in watched]
+        truths = self._truths([*dict.fromkeys(fed)])  # one pass for all
+        rounded = self._some_logits([kept.states for kept in watched])
+        for kept, of_modules in zip(watched, rounded, strict=True):
+            truth, base = truths[kept.fed], truths[kept.fed_to_base]
+            comparison = _compared(kept, of_modules, truth, base)
             _judge(kept.answer.request, comparison)
             # The bound follows the modules' own error: no wrong engine widens it.
             self._bound = max(self._bound, 4 * comparison.widest)
-        self._counts.bound = max(self._counts.bound, self._bound)
+        self._widest = max(self._widest, self._bound)
 
     def _take(self, answer: Answer) -> dict[int, Tensor]:
         """Return the logits that were kept of an answer, by token: `_FIRST_TOKENS` at most.
@@ -296,28 +284,6 @@ class Check:
         within = sorted(number for number in logits if number <= len(answer.token_ids))
         first = within[-1] - _FIRST_TOKENS + 1 if within else 0
         return {number: logits[number] for number in within if number >= first}
-
-    def _comparisons(self, watched: Sequence[_Watched]) -> list[_Comparison]:
-        """Compare what was kept of answers with the truth, which takes one pass for all of them."""
-        fed = [kept.fed for kept in watched] + [kept.fed_to_base for kept in watched]
-        truths = self._truths([*dict.fromkeys(fed)])
-        rounded = self._some_logits([kept.states for kept in watched])
-        norms = []
-        for kept, rounded_of_answer in zip(watched, rounded, strict=True):
-            places = torch.tensor(kept.places, device=rounded_of_answer.device)
-            of_answer = _norms(
-                fast=torch.stack([*kept.logits.values()]).float(),
-                rounded=rounded_of_answer[places],
-                truth=truths[kept.fed][places],
-                base=truths[kept.fed_to_base][places],
-            )
-            norms.append(of_answer)
-        comparisons = []
-        for kept, read in zip(watched, torch.stack(norms).tolist(), strict=True):
-            error, noise, effect, largest, widest = read
-            count = sum(logits.numel() for logits in kept.logits.values())
-            comparisons.append(_Comparison(error, noise, effect, largest, widest, count))
-        return comparisons
 
     def _truths(self, answers: Sequence[Answer]) -> dict[Answer, Float[Tensor, "places columns"]]:
         """Return thinned logits at the last places of answers, by the modules in float32."""
@@ -362,24 +328,21 @@ class Check:
         return logits[..., :: math.ceil(logits.shape[-1] / _COLUMNS)]
 
 
-def _norms(
-    fast: Float[Tensor, "places logits"],
-    rounded: Float[Tensor, "places logits"],
-    truth: Float[Tensor, "places logits"],
-    base: Float[Tensor, "places logits"],
-) -> Tensor:
-    """Return what a `_Comparison` begins with, as a tensor: it is read with those of other answers.
+def _compared(kept: _Watched, rounded: Tensor, truth: Tensor, base: Tensor) -> _Comparison:
+    """Compare what was kept of an answer with the truth; numbers are read together.
 
     Args:
-        fast: logits of the fast path.
+        kept: the logits of the fast path.
         rounded: those of the modules, in the model's type.
         truth: those of the modules, in float32.
         base: those of the modules, in float32, without the variant; of a base answer `truth`.
     """
-    error = (fast - truth).norm()
-    noise = (rounded - truth).norm()
-    effect = (truth - base).norm()
-    return torch.stack([error, noise, effect, truth.abs().max(), (rounded - truth).abs().max()])
+    places = torch.tensor(kept.places, device=truth.device)
+    fast = torch.stack([*kept.logits.values()]).float()
+    rounded, truth, base = rounded[places], truth[places], base[places]
+    norms = [(fast - truth).norm(), (rounded - truth).norm(), (truth - base).norm()]
+    most = [truth.abs().max(), (rounded - truth).abs().max()]
+    return _Comparison(*torch.stack(norms + most).tolist(), fast.numel())
 
 
 def _judge(request: Request, comparison: _Comparison) -> None:

@@ -11,6 +11,7 @@ import logging
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -27,6 +28,7 @@ from headsweep.engine.sampling import places_at_once
 from headsweep.engine.segments import Segments
 from headsweep.engine.weights import Weights, serves
 from headsweep.errors import cause_of
+from headsweep.machine.host import host_cores
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import RowMasks, variant_masks
 from headsweep.variants import Variant
@@ -53,15 +55,10 @@ def unchanged(index: int, segments: Segments, hidden: Hidden, joined: Joined) ->
 
 
 class Decoder:
-    """Runs a model on packed tokens; `attend` is by default the fastest that the device allows.
+    """Runs a model on packed tokens; `attend` is by default the fastest that the device allows."""
 
-    As many processes of this host as `copies` make a decoder of such weights.
-    """
-
-    def __init__(
-        self, loaded: LoadedModel, attend: Attention | None = None, *, copies: int = 1
-    ) -> None:
-        self.weights = Weights(loaded, copies)
+    def __init__(self, loaded: LoadedModel, attend: Attention | None = None) -> None:
+        self.weights = Weights(loaded)
         self.attend = attend or best(self.weights)
         self._loaded = loaded
         self._masked: Sequence[Variant] = ()
@@ -178,13 +175,20 @@ class Decoder:
         self.operators = PLAIN
         self.falls.append(f"{before} to {self.path}: {cause}")
 
-    def follow(self, other: Decoder) -> None:
-        """Go on by the way that another has come to, which began with this one's but for graphs."""
-        if (other.attend, other.operators) != (self.attend, self.operators):
-            self.attend = other.attend
-            self.operators = other.operators
-            self.capture = None
-        self.falls += other.falls
+    @contextmanager
+    def weights_of_now(self) -> Iterator[None]:
+        """Decode with the weights that the model has now, without graphs; then as before.
+
+        Each worker has such weights of its own; on a CPU there is one for each core.
+        """
+        weights, capture, falls = self.weights, self.capture, len(self.falls)
+        self.weights, self.capture = Weights(self._loaded, host_cores()), None
+        try:
+            yield
+        finally:
+            self.weights = weights
+            if len(self.falls) == falls:
+                self.capture = capture
 
     @property
     def on_gpu(self) -> bool:

@@ -33,7 +33,7 @@ from headsweep.engine.in_progress import RowsInProgress
 from headsweep.engine.loop import Loop
 from headsweep.engine.other_architectures import ModuleRows, Modules
 from headsweep.engine.plans import planned
-from headsweep.engine.refusals import check_kind, check_request, too_little_memory
+from headsweep.engine.refusals import check_kind, check_request
 from headsweep.engine.requests import Answer, NotFiniteError, Prompt, Request, Row
 from headsweep.engine.sampling import uniforms
 from headsweep.engine.sizing import (
@@ -47,6 +47,7 @@ from headsweep.engine.sizing import (
 from headsweep.engine.stops import Stops
 from headsweep.engine.unit import Begun
 from headsweep.engine.weights import fast_linear
+from headsweep.errors import ModelError
 from headsweep.models.geometry import most_tokens
 from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, FAMILIES, Variant
@@ -168,7 +169,11 @@ class Engine:
                         yield answer
             except torch.OutOfMemoryError as error:
                 if self._batch_size == 1:
-                    raise too_little_memory() from error
+                    raise ModelError(
+                        "one sequence alone does not fit in the GPU's memory; lower "
+                        "max_new_tokens, use dtype bfloat16, or spread the model over several GPUs "
+                        "with device: balanced"
+                    ) from error
                 go_on = self._shrink
             except (WrongAnswers, NotFiniteError, RuntimeError) as error:
                 go_on = partial(self._fall, self._path.cause_to_fall(error))
@@ -269,7 +274,7 @@ class Engine:
             return None
         if not self._on_gpu:
             return SlotRows(decoder, size)
-        if self._kept is None or self._kept.decoder is not decoder:
+        if self._kept is None or self._kept.weights is not decoder.weights:
             self.let_go()
             self._kept = SlotRows(decoder, size, columns)
         else:

@@ -15,10 +15,9 @@ import torch
 
 from headsweep.engine.check import Check, WrongAnswers
 from headsweep.engine.decoder import Decoder
-from headsweep.engine.refusals import no_room_for_noise, not_finite
+from headsweep.engine.refusals import not_finite
 from headsweep.engine.requests import Answer, NotFiniteError
-from headsweep.errors import cause_of
-from headsweep.machine.host import host_cores
+from headsweep.errors import ModelError, cause_of
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import edited_weights
 from headsweep.variants import Variant
@@ -106,47 +105,34 @@ class ExecutionPath:
 
     @contextmanager
     def weights_of(self, variant: Variant) -> Iterator[None]:
-        """Give the model the weights of a variant, and a decoder of these, checked anew.
+        """Give the model, and its decoder, the weights of a variant, and check answers anew.
 
-        It begins by the path that the engine has come to. Where it falls, the engine stays.
+        It begins by the path that the engine has come to, but for graphs. Where it falls, the
+        engine stays.
 
         Raises:
             ModelError: memory does not hold them beside the model's own.
         """
-        decoder = self.decoder
-        check = self.check
-        with ExitStack() as restored:
+        with ExitStack() as edits:
             try:
-                restored.enter_context(
+                edits.enter_context(
                     edited_weights(self._loaded.model, self._loaded.geometry, variant)
                 )
-                self.edited = True
-                restored.callback(self._restore, decoder, check)
-                self._decode_weights_of_now()
+                if self.decoder:
+                    edits.enter_context(self.decoder.weights_of_now())
             except torch.OutOfMemoryError as error:
-                raise no_room_for_noise(variant) from error
-            yield
+                raise ModelError(
+                    f"{variant} does not fit in the GPU's memory: weights with noise need twice "
+                    f"the model's; leave out the family `weights`, or use a larger GPU"
+                ) from error
+            self.edited = True
+            self._check_anew()
+            try:
+                yield
+            finally:
+                self.edited = False
+                self._check_anew()
 
-    def _decode_weights_of_now(self) -> None:
-        """Take a decoder of the weights that the model has now, if any, and check it anew."""
-        if self.decoder is None:
-            return
-        # Each worker has noisy weights of its own; on a CPU there is one for each core.
-        own = self.decoder
-        self.decoder = Decoder(self._loaded, own.attend, copies=host_cores())
-        self.decoder.operators = own.operators
+    def _check_anew(self) -> None:
         if self.check:
-            self.check = self.check.of_other_weights()
-        while self.decoder and (cause := self.decoder.trial()) is not None:
-            self.fall(cause)
-
-    def _restore(self, decoder: Decoder | None, check: Check | None) -> None:
-        """Go on with a decoder and a check of the model's own weights after those of a variant."""
-        self.edited = False
-        # After the last fall the modules answer, unchecked, whatever the weights.
-        if decoder and self.decoder:
-            if self.check and self.decoder.falls:
-                check = self.check.of_other_weights()
-            decoder.follow(self.decoder)
-            self.decoder = decoder
-            self.check = check
+            self.check.begin_anew()

@@ -1,4 +1,4 @@
-"""What the engine refuses: kinds of models, prompts, too little memory, logits of no numbers."""
+"""What the engine refuses: kinds of models, prompts, logits of no numbers."""
 
 from typing import Any
 
@@ -9,7 +9,6 @@ from headsweep.engine.requests import Request
 from headsweep.errors import ModelError
 from headsweep.models.geometry import HeadGeometry
 from headsweep.models.rope import check_rope_types
-from headsweep.variants import Variant
 
 
 def check_kind(config: Any) -> None:
@@ -33,22 +32,6 @@ def check_request(request: Request, geometry: HeadGeometry, positions: int) -> N
             f"the model takes 1 to {positions - 1}: leave this question out, or use a model with "
             f"more positions"
         )
-
-
-def too_little_memory() -> ModelError:
-    """Return the error of memory that runs out with a single row."""
-    return ModelError(
-        "one sequence alone does not fit in the GPU's memory; lower max_new_tokens, use "
-        "dtype bfloat16, or spread the model over several GPUs with device: balanced"
-    )
-
-
-def no_room_for_noise(variant: Variant) -> ModelError:
-    """Return the error of memory that runs out with noisy weights beside the model's own."""
-    return ModelError(
-        f"{variant} does not fit in the GPU's memory: weights with noise need twice the model's; "
-        f"leave out the family `weights`, or use a larger GPU"
-    )
 
 
 def not_finite(dtype: str) -> ModelError:

@@ -78,7 +78,6 @@ class Linear:
         """Let go of the weight as it was given, if oneDNN can take every product in its own."""
         if self._read is not self._weight and self.size >= _SMALL:
             self._weight = None
-            self._most_rows = math.inf
 
     def __call__(self, states: Tensor, activation: str | None = None) -> Tensor:
         """Return the product, through an activation of `ACTIVATIONS` if one is named."""
