@@ -61,7 +61,7 @@ def spawned(run_config, monkeypatch):
     yield run_config
     client.stop()
     assert engines() == []
-    assert engine_sockets.names() == []
+    assert not engine_sockets.names()
 
 
 @pytest.fixture

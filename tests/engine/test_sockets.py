@@ -1,6 +1,8 @@
 """Names, signals and locks that others may have taken: no engine of another user or container."""
 
+import logging
 import os
+import re
 import signal
 import socket
 import stat
@@ -15,7 +17,6 @@ from headsweep.cli.store import refuse_while_running
 from headsweep.errors import ConfigError, EngineError
 from headsweep.files.locks import Locks
 from headsweep.machine import sockets
-from processes import python
 
 STOPPING = "from headsweep.answers import client; print(client.stop(), flush=True)"
 TAKING = (
@@ -29,7 +30,7 @@ TAKING = (
 def listener(tmp_path, monkeypatch):
     """A socket of this process, to be bound to an engine's name of this folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(engine_sockets, "_LOOKS", 2)
+    monkeypatch.setattr(sockets, "_SECONDS_TO_BE_LET_IN", 0.01)
     with socket.socket(socket.AF_UNIX) as made:
         made.setblocking(False)
         yield made
@@ -39,57 +40,74 @@ def test_another_users_socket_is_left_alone_with_one_line(listener, monkeypatch,
     user = os.getuid() + 1
     monkeypatch.setattr(os, "getuid", lambda: user)
     listener.bind(f"\0{engine_sockets.prefix()}beside")  # held by a process that is not this user's
-    listener.listen(0)
+    listener.listen(1)
     assert client.status() == []
-    assert client.stop() == 0
     client.end_run()
-    refuse_while_running("--prune")
-    lines = {record.getMessage() for record in caplog.records if record.levelname != "INFO"}
+    lines = {each.getMessage() for each in caplog.records if each.levelno == logging.WARNING}
     assert len(lines) == 1
-    assert "beside is left alone" in lines.pop()
-    with pytest.raises(BlockingIOError):  # nobody has connected
-        listener.accept()
+    assert re.search(r"beside is left alone: .* is user \d+'s, not yours", lines.pop())
+    assert client.stop() == 0  # by now it lets nobody in
+    refuse_while_running("--prune")
+    lines = {each.getMessage() for each in caplog.records if each.levelno == logging.WARNING}
+    assert len(lines) == 2
+    assert any("beside is left alone" in line and "lets nobody in" in line for line in lines)
 
 
-def test_only_the_process_that_holds_a_socket_gets_a_signal(listener):
+def test_a_connection_that_was_let_in_may_wait(listener):
     name = f"{engine_sockets.prefix()}engine"
     listener.bind(f"\0{name}")
-    listener.listen()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        assert not engine_sockets.send_signal(name, other.pid, signal.SIGKILL)
-        assert other.poll() is None
-        other.communicate(b"\n")
-    code = (
-        f"from headsweep.answers import engine_sockets as s; print(s.send_signal({name!r}, 0, 15))"
-    )
-    assert python("-c", code) == "False\n"  # 0 would be its own process group
-    heard = []
-    before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
-    try:
-        assert engine_sockets.send_signal(name, os.getpid(), signal.SIGUSR1)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert heard == [signal.SIGUSR1]
+    listener.listen(1)
+    with sockets.connect(name) as connection:
+        limit = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16)
+        assert limit == bytes(16)
 
 
-def test_stopping_refuses_a_process_that_does_not_hold_the_socket(listener, monkeypatch):
-    listener.bind(f"\0{engine_sockets.prefix()}engine")
-    listener.listen()
-    monkeypatch.setattr(sockets, "check_peer", lambda _: 0)  # as of another container
-    monkeypatch.setattr(client, "_SECONDS_TO_STOP", 0.2)
-    with pytest.raises(EngineError, match=r"^.*engine does not hold .* `headsweep engine stop`.*$"):
+def test_what_takes_a_name_and_does_not_listen_holds_a_run_up_for_seconds(listener, monkeypatch):
+    monkeypatch.setattr(client, "_SECONDS_TO_STOP", 0.1)
+    listener.bind(f"\0{engine_sockets.prefix()}beside")
+    assert client.status() == []
+    client.end_run()
+    refuse_while_running("--prune")
+    with pytest.raises(EngineError, match="do not listen yet: 1"):
         client.stop()
 
 
-def test_stopping_from_another_container_ends_neither_the_engine_nor_itself(listener):
+def test_stopping_ends_neither_an_engine_of_another_container_nor_itself(listener, monkeypatch):
+    listener.bind(f"\0{engine_sockets.prefix()}engine")
+    listener.listen()
+    monkeypatch.setattr(sockets, "check_peer", lambda _: 0)
+    monkeypatch.setattr(os, "kill", None)
+    with pytest.raises(
+        EngineError, match=r"engine cannot be seen .* `headsweep engine stop` there$"
+    ):
+        client.stop()
+
+
+def test_an_engine_of_another_container_has_the_id_0(listener):
     listener.bind(f"\0{engine_sockets.prefix()}engine")
     listener.listen()
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", STOPPING]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "unshare failed" in done.stderr:
         pytest.skip("namespaces: this user may not make any, see `man unshare`")
-    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
-    assert "engine is left alone" in done.stderr
+    assert done.returncode == 1, done.stderr
+    assert "engine cannot be seen from here" in done.stderr
+
+
+def test_an_engine_that_does_not_heed_is_killed(listener, monkeypatch):
+    listener.bind(f"\0{engine_sockets.prefix()}engine")
+    listener.listen()
+    monkeypatch.setattr(client, "_SECONDS_TO_STOP", 0.1)
+    signals = []
+
+    def told(process, number):
+        signals.append((process, number))
+        if number == signal.SIGKILL:
+            listener.close()
+
+    monkeypatch.setattr(os, "kill", told)
+    assert client.stop() == 1
+    assert signals == [(os.getpid(), signal.SIGTERM), (os.getpid(), signal.SIGKILL)]
 
 
 def test_a_lock_is_one_process_s_until_it_dies_and_holds_back_pruning(tmp_path, monkeypatch):

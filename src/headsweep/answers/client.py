@@ -2,9 +2,10 @@
 
 One engine process serves one model, with the same settings, from one folder on one machine, for any
 number of jobs. Its name is an abstract Unix socket, which is also its lock: the kernel gives a name
-to one process only, and frees it when that process dies, for whatever reason. No process id is
-trusted. A job that gets the name starts an engine and hands the socket to it; a job that does not
-get it connects to the engine. Messages are lines of JSON; both ends refuse to talk to another user.
+to one process only, and frees it when that process dies, for whatever reason. No process id but the
+kernel's is trusted. A job that gets the name starts an engine and hands the socket to it; a job
+that does not get it connects to the engine. Messages are lines of JSON; both ends refuse to talk to
+another user.
 
 Most jobs of a sweep find that an engine has already done their work. This module imports next to
 nothing, so that such a job takes no longer than Python's own start.
@@ -19,6 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,12 +128,10 @@ def status() -> list[dict[str, Any]]:
     One that says nothing for ten seconds loads its model, or is stopped: its process alone is told.
     """
     said: list[dict[str, Any]] = []
-    for name in engine_sockets.names():
-        if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
-            continue
-        with connection, contextlib.suppress(OSError):
+    for _, connection in _listening(set()):
+        with contextlib.suppress(OSError):
             try:
-                said += _answers(connection, b'{"status":true}\n', _SECONDS_TO_STOP)
+                said += _answers(connection, b'{"status":true}\n')
             except TimeoutError:
                 said.append({"process": sockets.check_peer(connection)})
     return [engine for engine in said if "error" not in engine]
@@ -149,17 +149,13 @@ def end_run() -> None:
     Others stay, as do those that have been asked by runs that were killed, until they are idle.
     """
     message = json.dumps({"ended": _this_run()}).encode() + b"\n"
-    staying = set[str]()
+    passed = set[str]()  # they stay, or are others'
     deadline = time.monotonic() + _SECONDS_TO_STOP
-    while (left := set(engine_sockets.names()) - staying) and time.monotonic() < deadline:
-        for name in left:
-            if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
-                continue
-            with connection, contextlib.suppress(OSError):
-                connection.settimeout(_SECONDS_TO_STOP)
-                connection.sendall(message)
-                if any("stays" in said for said in _messages(connection)):
-                    staying.add(name)
+    while engine_sockets.names() - passed and time.monotonic() < deadline:
+        for name, connection in _listening(passed):
+            with contextlib.suppress(OSError):
+                if any("stays" in said for said in _answers(connection, message)):
+                    passed.add(name)
         time.sleep(_SECONDS_BETWEEN_TRIES)
 
 
@@ -167,21 +163,27 @@ def stop() -> int:
     """Stop all engines that run in this folder; return how many. What is answered is kept.
 
     Raises:
-        EngineError: an engine's process cannot be told from others, or does not listen yet.
+        EngineError: an engine cannot be seen from here, or does not listen yet.
     """
     stopped = set[int]()
+    passed = set[str]()  # they are others', or cannot be seen from here
+    elsewhere = ""
     deadline = time.monotonic() + _SECONDS_TO_STOP
-    while names := engine_sockets.names():
-        refused = [name for name in names if not _stop(name, stopped)]
-        if time.monotonic() > deadline:
-            break
+    while engine_sockets.names() - passed and time.monotonic() < deadline:
+        for name, connection in _listening(passed):
+            if engine := sockets.check_peer(connection):
+                if _end(engine, connection):
+                    stopped.add(engine)
+            else:  # as a process to send signals to, 0 would be this one and its group
+                passed.add(name)
+                elsewhere = name
         time.sleep(_SECONDS_BETWEEN_TRIES)
-    if names and refused:
+    if elsewhere:
         raise EngineError(
-            f"the process that listens at {refused[0]} does not hold that socket here, so it gets "
-            f"no signal; it runs in another container, perhaps: give `headsweep engine stop` there"
+            f"the process that listens at {elsewhere} cannot be seen from here, so it gets no "
+            f"signal; it runs in another container, perhaps: give `headsweep engine stop` there"
         )
-    if left := engine_sockets.names():  # not those of `names` that have just been stopped
+    if left := engine_sockets.names() - passed:
         raise EngineError(
             f"engines that do not listen yet: {len(left)}; wait until `headsweep engine status` "
             f"shows them, and give `headsweep engine stop` again"
@@ -189,23 +191,22 @@ def stop() -> int:
     return len(stopped)
 
 
-def _stop(name: str, stopped: set[int]) -> bool:
-    """Stop an engine, if it listens, and wait for its end.
+def _end(engine: int, connection: socket.socket) -> bool:
+    """Stop the engine that has let a connection in, and wait for its end; False: it has ended.
 
-    False only if no signal could be sent.
+    Its id is the kernel's word, and no other process's as long as the connection is open: the
+    engine's workers, which would hold it too, die with the engine.
     """
-    if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
-        return True
-    with connection, contextlib.suppress(ConnectionError):
-        engine = sockets.check_peer(connection)
-        if not engine_sockets.send_signal(name, engine, signal.SIGTERM):  # or it is about to end
-            return False
-        stopped.add(engine)
-        connection.settimeout(_SECONDS_TO_STOP)
+    try:
+        os.kill(engine, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    connection.settimeout(_SECONDS_TO_STOP)
+    with contextlib.suppress(ConnectionError, ProcessLookupError):
         try:
             list(_messages(connection))
         except TimeoutError:
-            engine_sockets.send_signal(name, engine, signal.SIGKILL)
+            os.kill(engine, signal.SIGKILL)
     return True
 
 
@@ -223,10 +224,32 @@ def ask_idle_engines_to_leave() -> None:
 
 
 def _tell_engines(word: str) -> None:
-    for name in engine_sockets.names():
-        if (connection := sockets.connect(name)) is not None:
-            with connection, contextlib.suppress(OSError):
-                _answers(connection, f'{{"{word}":true}}\n'.encode(), _SECONDS_TO_STOP)
+    for _, connection in _listening(set()):
+        with contextlib.suppress(OSError):
+            _answers(connection, f'{{"{word}":true}}\n'.encode())
+
+
+def _listening(passed: set[str]) -> Iterator[tuple[str, socket.socket]]:
+    """Yield connections to this folder's engines, by name, but for those that are passed over.
+
+    One that does not listen begins, or is about to end. What is others' is passed over from now on.
+    """
+    for name in sorted(engine_sockets.names() - passed):
+        try:
+            connection = sockets.connect(name)
+        except EngineError as error:
+            passed.add(name)
+            _leave_alone(name, str(error))
+            continue
+        if connection is not None:
+            with connection:
+                yield name, connection
+
+
+@cache
+def _leave_alone(name: str, cause: str) -> None:
+    """Say so, once."""
+    _LOG.warning("%s is left alone: %s", name, cause)
 
 
 def _this_run() -> str:
@@ -298,13 +321,13 @@ def _start(request: JobRequest, listener: socket.socket) -> None:
         )
 
 
-def _answers(connection: socket.socket, message: bytes, seconds: float) -> list[dict[str, Any]]:
+def _answers(connection: socket.socket, message: bytes) -> list[dict[str, Any]]:
     """Return what an engine says to a message.
 
     Raises:
-        OSError: it is silent for so many seconds, or has hung up.
+        OSError: it is silent for too long, or has hung up.
     """
-    connection.settimeout(seconds)
+    connection.settimeout(_SECONDS_TO_STOP)
     connection.sendall(message)
     return [*_messages(connection)]
 
