@@ -342,7 +342,7 @@ def _compared(kept: _Watched, rounded: Tensor, truth: Tensor, base: Tensor) -> _
     rounded, truth, base = rounded[places], truth[places], base[places]
     norms = [(fast - truth).norm(), (rounded - truth).norm(), (truth - base).norm()]
     most = [truth.abs().max(), (rounded - truth).abs().max()]
-    return _Comparison(*torch.stack(norms + most).tolist(), fast.numel())
+    return _Comparison._make([*torch.stack(norms + most).tolist(), fast.numel()])
 
 
 def _judge(request: Request, comparison: _Comparison) -> None:

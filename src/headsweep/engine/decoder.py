@@ -181,8 +181,10 @@ class Decoder:
 
         Each worker has such weights of its own; on a CPU there is one for each core.
         """
-        weights, capture, falls = self.weights, self.capture, len(self.falls)
-        self.weights, self.capture = Weights(self._loaded, host_cores()), None
+        weights, capture = self.weights, self.capture
+        falls = len(self.falls)
+        self.weights = Weights(self._loaded, host_cores())
+        self.capture = None
         try:
             yield
         finally:
