@@ -79,7 +79,7 @@ def agreement(correct: Bool[Tensor, "questions pool"]) -> Float[Tensor, "pool po
 def separation(
     heads: Float[Tensor, "*selectors pool dimension"], weights: Float[Tensor, "pool pool"]
 ) -> Float[Tensor, "*selectors"]:
-    """Return Σ_{j<k} w_jk ‖v_j − v_k‖² for symmetric weights.
+    """Return how far apart the heads of a pool lie: Σ_{j<k} w_jk ‖v_j − v_k‖², w symmetric.
 
     With w = s it is the sum of the second term; with w = 2 s / (P (P − 1)) its mean over the pairs
     of a pool of P heads.
