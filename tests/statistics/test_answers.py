@@ -67,6 +67,8 @@ def test_miss_probability_is_exact_for_thousands_of_items():
         (list(range(40)) + [0] * 19, False),  # shorter than 20 tokens
         (list(range(90)) * 4, True),
         (list(range(90)) * 3, False),
+        (list(range(400)) * 4, True),  # a paragraph
+        ([5], False),
         ([], False),
     ],
 )

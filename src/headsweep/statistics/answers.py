@@ -184,11 +184,12 @@ def _winning_probability(
 
 
 def loops(token_ids: Int[np.ndarray, " tokens"]) -> bool:
-    """Return whether an answer ends in a loop: a phrase of at most 100 tokens, repeated.
+    """Return whether an answer ends in a loop: a phrase of whatever length, repeated.
 
     The last tokens are periodic for at least 4 periods and, as digits may repeat, 20 tokens.
     """
-    for period in range(1, min(100, len(token_ids) // 4) + 1):
+    before_last = token_ids[-2::-1]
+    for period in 1 + np.flatnonzero(before_last[: len(token_ids) // 4] == token_ids[-1:]):
         length = max(4 * period, 20)
         tail = token_ids[-length:]
         if len(tail) == length and np.array_equal(tail[period:], tail[:-period]):
