@@ -12,7 +12,7 @@ from headsweep.benchmarks.draws import draw
 from headsweep.benchmarks.generated import generate
 from headsweep.cli import main as cli
 from headsweep.cli.asked import Asked
-from headsweep.cli.first_questions import Limit, Tried, choose_grader, choose_limit
+from headsweep.cli.first_questions import Limit, Tried, choose_grader, choose_limit, described_try
 from headsweep.cli.own_prompt import source_of
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError
@@ -60,7 +60,34 @@ def test_a_sweep_takes_no_longer_than_try_says_and_half_of_it_at_least(batch_siz
     tried = Tried(config, answers, seconds, 30, "", Limit(1024, ""))
     lengths = [min(length, 1024) for length in tokens] * 3 * (1 + 2 * 4)  # of two layers
     exact = seconds_of_a_step * steps_of(lengths, together)
-    assert exact <= 3600 * tried.hours((1, 4)) <= 2 * exact
+    assert exact <= 3600 * tried.hours((1, 4), tried.questions) <= 2 * exact
+
+
+def test_of_a_sweep_that_takes_longer_than_a_night_fewer_questions_are_proposed():
+    model = REASONER | {"batch_size": 10}
+    config = parse(
+        {
+            "run": "own",
+            "models": {"model": model},
+            "questions": {"questions": {"benchmark": "custom", "file": "m.csv", "split": "test"}},
+            "decodings": {"greedy": {"max_new_tokens": 2048}},
+        }
+    )
+    rows = pd.DataFrame({"tokens": [700] * 10, "cut": False, "looping": False})
+    told = rows.assign(question_id="a", question="?", gold="3", text="3", answer="3", correct=True)
+    tried = Tried(config, told, 1200, 500, "", Limit(2048, ""))
+    said = described_try(tried, {"model": "m", "benchmark": "mine.csv", "layers": (2,)})
+    # 500 questions, the model and 4 heads, ten at a time: 250 batches of 1,200 s, and one more.
+    assert "a sweep of layer 2: 83.7 h at most" in said
+    assert "with 40 questions 7.0 h at most; a larger --n keeps their answers" in said
+    assert (
+        "next: headsweep sweep --model m --benchmark mine.csv --layers 2 --grader math --n 40"
+        in said
+    )
+    short = described_try(
+        replace(tried, seconds=12), {"model": "m", "benchmark": "b", "layers": (2,)}
+    )
+    assert "--n" not in short
 
 
 def given(words, capsys):

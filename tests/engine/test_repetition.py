@@ -122,6 +122,14 @@ def test_a_wrong_draft_changes_no_token(name, monkeypatch):
 def test_the_end_of_the_positions_ends_a_repetition(monkeypatch):
     loaded = model("Gemma")
     loaded.model.config.max_position_embeddings = 90
+    feed = SlotRows.feed_several
+
+    def told(slots, rows, texts):
+        for row, text in zip(rows, texts, strict=True):
+            assert len(row.tokens) + len(text) <= row.limit  # a token of its own follows
+        return feed(slots, rows, texts)
+
+    monkeypatch.setattr(SlotRows, "feed_several", told)
     answers = answer_all(loaded, WANTED, batch_size=3, max_new_tokens=LONG)
     for request, answer in answers.items():
         assert len(answer.token_ids) + len(request.prompt) == 90

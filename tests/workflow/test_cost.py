@@ -215,6 +215,10 @@ def test_the_plan_says_what_training_takes():
     assert peak.maps == pytest.approx(2 * 2168**2 * 12 * 28 * 10 / 1e9)
     (line,) = (line for line in lines if line.startswith("Training own"))
     assert line.startswith(f"Training own: at most {sum(peak):.1f} GB") and "above 16 fewer" in line
+    untrained = planned.model_copy(
+        update={"compressions": {"own": study.model_copy(update={"arms": ["baseline"]})}}
+    )
+    assert "Training own" not in describe(Store(untrained))
     alone = training_memory(planned, study, study.settings["trained_on"])
     assert (alone.teacher, alone.maps) == (0, 0) and alone.states == peak.states
 

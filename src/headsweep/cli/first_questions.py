@@ -33,6 +33,8 @@ _MOST_CHARACTERS = 1200
 """Of an answer that is shown; of a longer one the first half and the last are."""
 _LONGEST_SWEEP = 1.0
 """Hours up to which a sweep of all layers is proposed, where no layers are named."""
+_NIGHT = 8.0
+"""Hours up to which a sweep of all questions is proposed."""
 _LEAST_LIMIT = 64
 
 
@@ -107,8 +109,8 @@ class Tried:
     grader_why: str
     limit: Limit
 
-    def hours(self, layers: Layers) -> float:
-        """Return the hours of a sweep of layers on all questions, at the chosen limit, at most.
+    def hours(self, layers: Layers, questions: int) -> float:
+        """Return the hours of a sweep of layers on so many questions, at the chosen limit, at most.
 
         A step decodes one token of each answer in a batch, so an answer that goes on alone takes as
         many steps as a batch of its length. The sweep is taken to decode no more answers together
@@ -125,7 +127,7 @@ class Tried:
         by_limit = tokens.clip(upper=self.limit.tokens)
         going_on = self.answers["cut"] & ~self.answers["looping"]
         by_limit = by_limit.mask(going_on, self.limit.tokens)
-        in_full_batches = self.questions * (1 + heads) * by_limit.mean() / together
+        in_full_batches = questions * (1 + heads) * by_limit.mean() / together
         return float(of_step * (in_full_batches + by_limit.max()) / 3600)
 
 
@@ -269,13 +271,22 @@ def _next(tried: Tried, given: Mapping[str, Any]) -> list[str]:
     proposed: list[Layers] = ["all", middle] if layers is None else [layers]
     for each in proposed:
         name = "all layers" if each == "all" else f"layer {','.join(map(str, each))}"
-        said.append(f"{name}: {duration(tried.hours(each))} at most")
+        said.append(f"{name}: {duration(tried.hours(each, tried.questions))} at most")
     if layers is None:
-        layers = "all" if tried.hours("all") <= _LONGEST_SWEEP else middle
+        layers = "all" if tried.hours("all", tried.questions) <= _LONGEST_SWEEP else middle
     used = tried.config.decodings["greedy"].max_new_tokens
     options = {**given, "layers": layers, "max_new_tokens": tried.limit.tokens}
     options["grader"] = tried.config.questions[QUESTION_SET].grader
-    lines = [f"a sweep of {'; of '.join(said)}", f"next: {command('sweep', options)}"]
+    lines = [f"a sweep of {'; of '.join(said)}"]
+    hours = tried.hours(layers, tried.questions)
+    if hours > _NIGHT:
+        in_a_night = int(tried.questions * _NIGHT / hours) // 10 * 10
+        options["n"] = max(in_a_night, len(tried.answers))
+        lines.append(
+            f"with {options['n']} questions {duration(tried.hours(layers, options['n']))} at most; "
+            f"a larger --n keeps their answers"
+        )
+    lines.append(f"next: {command('sweep', options)}")
     if tried.limit.tokens != used:
         again = command("try", {**given, "max_new_tokens": tried.limit.tokens})
         lines += [

@@ -152,7 +152,7 @@ def serve(listener: socket.socket) -> None:
 
     name_process("headsweep-jobs")
     libraries.prepare_command()  # as `headsweep job` does before it imports
-    libraries.prepare_job()
+    libraries.prepare_job(online=False)
     gc.disable()  # imports leave no garbage
     _import_all()
     gc.freeze()  # a collection in a fork would copy what it looks at

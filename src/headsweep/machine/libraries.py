@@ -11,7 +11,7 @@ def prepare_command() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-def prepare_job(*, online: bool = False) -> None:
+def prepare_job(*, online: bool) -> None:
     """State it for a job of the workflow, before transformers is imported."""
     # Missing weights, of which transformers warns, are checked after loading.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

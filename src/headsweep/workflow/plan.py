@@ -1,6 +1,6 @@
 """The tables of `headsweep plan`: what a config generates and trains, in hours and gigabytes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from headsweep.config import Config
 from headsweep.config.compression import SCORED_AT_ONCE
@@ -30,7 +30,6 @@ def describe(store: Store) -> str:
     ]
     total = cost.total_cost([one_cost for _, one_cost in costs])
     costs.append((("total", "", ""), total))
-    trainings = {name: _trained(config, name) for name in config.compressions}
     answer_lengths = sorted({cost.answer_length(batch) for batch in planned})
     lengths = ", ".join(map(str, answer_lengths))
     of_answers = f"answers of {lengths} tokens on average; " if planned else ""
@@ -41,7 +40,7 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 {aligned(_amounts(costs), left=3)}
 
 {aligned(_hours(config, planned), left=1)}
-{_weights(config)}{_scoring(config)}{_training(config, trainings)}{_sight(config)}
+{_weights(config)}{_scoring(config)}{_training(config)}{_sight(config)}
 Assumed: {of_answers}{GPU.flops / 1e12:,.0f} TFLOP/s of answers on a GPU, as
 measured on one H100, and {this_cpu().flops / 1e9:,.0f} GFLOP/s on this CPU. On a cluster each job
 also takes 30 s to start, {starts:,.1f} h in all. `headsweep pilot` measures the models."""
@@ -112,16 +111,18 @@ def _scoring(config: Config) -> str:
     return said
 
 
-def _training(config: Config, trainings: Mapping[str, memory.TrainingMemory]) -> str:
+def _training(config: Config) -> str:
     """Say what each training holds in memory."""
     said = ""
-    for name, peak in trainings.items():
-        said += (
-            f"\nTraining {name}: at most {sum(peak):,.1f} GB: weights, gradients and moments "
-            f"{peak.weights:,.1f}, teacher {peak.teacher:,.1f}, attention {peak.maps:,.1f}, the "
-            f"rest {peak.states:,.1f}; with training.micro_batches above "
-            f"{config.compressions[name].method.training.micro_batches} fewer texts at once\n"
-        )
+    for name, study in config.compressions.items():
+        peak = _trained(config, name)
+        if peak:
+            said += (
+                f"\nTraining {name}: at most {sum(peak):,.1f} GB: weights, gradients and moments "
+                f"{peak.weights:,.1f}, teacher {peak.teacher:,.1f}, attention {peak.maps:,.1f}, "
+                f"the rest {peak.states:,.1f}; with training.micro_batches above "
+                f"{study.method.training.micro_batches} fewer texts at once\n"
+            )
     return said
 
 
@@ -133,9 +134,9 @@ def _sight(config: Config) -> str:
     return f"\n{ABOUT} (base right and outcomes changed are assumed)\n{aligned(rows, 1)}\n"
 
 
-def _trained(config: Config, compression: str) -> memory.TrainingMemory:
-    """Return what the arm of a compression that takes most holds while it is trained."""
+def _trained(config: Config, compression: str) -> memory.TrainingMemory | None:
+    """Return what the arm of a compression that takes most holds in training; None: none does."""
     study = config.compressions[compression]
     arms = [settings for settings in study.settings.values() if settings.rounds]
     peaks = [memory.training_memory(config, study, settings) for settings in arms]
-    return max(peaks, key=sum, default=memory.TrainingMemory(0, 0, 0, 0))
+    return max(peaks, key=sum, default=None)
