@@ -188,8 +188,10 @@ def loops(token_ids: Int[np.ndarray, " tokens"]) -> bool:
 
     The last tokens are periodic for at least 4 periods and, as digits may repeat, 20 tokens.
     """
-    before_last = token_ids[-2::-1]
-    for period in 1 + np.flatnonzero(before_last[: len(token_ids) // 4] == token_ids[-1:]):
+    backwards = token_ids[::-1]
+    longest = len(token_ids) // 4
+    like_the_last = np.flatnonzero(backwards[1 : longest + 1] == backwards[:1])
+    for period in (1 + like_the_last).tolist():
         length = max(4 * period, 20)
         tail = token_ids[-length:]
         if len(tail) == length and np.array_equal(tail[period:], tail[:-period]):
