@@ -92,6 +92,13 @@ def test_a_fork_computes_on_the_threads_of_who_asks(tmp_path):
     assert client.communicate()[0].split()[0] == "3"
 
 
+def test_threads_of_a_fork_of_a_job_may_compute_at_once(tmp_path):
+    statement = "import threads_of_a_fork as forks; assert not forks.main()"
+    client = ask(statement, tmp_path, warm.environment())
+    _, said = client.communicate()
+    assert client.returncode == 0, said
+
+
 def test_a_fork_s_libraries_are_offline_and_silent(tmp_path):
     """They have read it when the server imported them."""
     statement = (

@@ -155,6 +155,7 @@ def serve(listener: socket.socket) -> None:
     libraries.prepare_job(online=False)
     gc.disable()  # imports leave no garbage
     _import_all()
+    os.register_at_fork(after_in_child=_renew_threads)
     gc.freeze()  # a collection in a fork would copy what it looks at
     gc.enable()
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
@@ -233,6 +234,17 @@ def _take_threads() -> None:
 
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         torch.set_num_threads(int(threads))
+
+
+def _renew_threads() -> None:
+    """Make torch's threads anew, which a fork lacks, before any other thread computes.
+
+    Torch leaves that to the first that does. Where several do at once, as those that load a model,
+    they fail: "Invalid thread pool!".
+    """
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def _import_all() -> None:
