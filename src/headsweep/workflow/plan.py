@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from headsweep.config import Config
+from headsweep.config import Config, Study
 from headsweep.config.compression import SCORED_AT_ONCE
 from headsweep.machine.processors import GPU, Card, this_cpu
 from headsweep.models.footprint import gpus_of, weight_bytes
@@ -115,7 +115,7 @@ def _training(config: Config) -> str:
     """Say what each training holds in memory."""
     said = ""
     for name, study in config.compressions.items():
-        peak = _trained(config, name)
+        peak = _trained(config, study)
         if peak:
             said += (
                 f"\nTraining {name}: at most {sum(peak):,.1f} GB: weights, gradients and moments "
@@ -134,9 +134,8 @@ def _sight(config: Config) -> str:
     return f"\n{ABOUT} (base right and outcomes changed are assumed)\n{aligned(rows, 1)}\n"
 
 
-def _trained(config: Config, compression: str) -> memory.TrainingMemory | None:
+def _trained(config: Config, study: Study) -> memory.TrainingMemory | None:
     """Return what the arm of a compression that takes most holds in training; None: none does."""
-    study = config.compressions[compression]
     arms = [settings for settings in study.settings.values() if settings.rounds]
     peaks = [memory.training_memory(config, study, settings) for settings in arms]
     return max(peaks, key=sum, default=None)
