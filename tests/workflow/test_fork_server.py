@@ -265,6 +265,7 @@ print(fork_server._begun[0].pid, flush=True)
 if sys.argv[1:]:
     job = subprocess.Popen([sys.executable, "-c", {CLIENT!r}, *sys.argv[1:]])
     try:
+        print("waiting", flush=True)
         job.wait()
     except KeyboardInterrupt:
         print("status", job.wait(), flush=True)
@@ -308,8 +309,9 @@ try:
 except KeyboardInterrupt:
     time.sleep(0.2); print("ended", flush=True)
 """
-    (tmp_path / "ready").touch()
     process, server = run(statement)
+    assert process.stdout.readline() == "waiting\n"
+    (tmp_path / "ready").touch()
     assert process.stdout.readline() == "begun\n"
     os.killpg(process.pid, signal.SIGINT)
     assert process.stdout.readline() == "ended\n"
@@ -318,13 +320,19 @@ except KeyboardInterrupt:
     assert alive(server)
 
 
-def test_a_job_that_is_interrupted_before_its_fork_has_begun_is_never_done(run, tmp_path):
-    process, server = run("import pathlib; pathlib.Path('first').touch()")
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_job_that_is_interrupted_before_its_fork_has_begun_is_never_done(run, tmp_path, forked):
+    process, server = run("import pathlib, time; pathlib.Path('first').touch(); time.sleep(600)")
+    assert process.stdout.readline() == "waiting\n"
     others = psutil.Process(process.pid).children
-    wait_until(lambda: {*others()} - {server})
     (client,) = {*others()} - {server}
     wait_until(lambda: client.net_connections("unix"))
+    if forked:  # and calls; who asks does not hear it yet
+        client.suspend()
+        (tmp_path / "ready").touch()
+        wait_until(lambda: [fork for fork in server.children() if fork.status() == "sleeping"])
     os.killpg(process.pid, signal.SIGINT)
+    client.resume()
     while not process.stdout.readline().startswith("status"):
         pass
     (tmp_path / "ready").touch()

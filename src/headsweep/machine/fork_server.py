@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ADDRESS = "HEADSWEEP_FORK_SERVER"
 """Names the socket in the environment of a run's jobs."""
 
-_BEGUN = b"+"  # what a fork says first
+_BEGUN = b"+"  # what a fork says first, and who asks when a terminal may interrupt the fork
 _BACKLOG = 1024  # jobs that may call before the imports are done
 
 _begun: "list[Popen[bytes]]" = []
@@ -133,6 +133,8 @@ def ask(
             return None
         if not aside:  # from now on a terminal interrupts the fork, too, which tells how it ends
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with contextlib.suppress(OSError):  # the fork has been killed
+            connection.sendall(_BEGUN)
         status = _heard(connection)
     return status[0] if status else -signal.SIGKILL
 
@@ -177,6 +179,7 @@ def serve(listener: socket.socket) -> None:
 def _work(connection: socket.socket) -> None:
     """Do what a job asks for in this process, and leave."""
     import importlib
+    import select
     import traceback
 
     global _is_fork
@@ -192,10 +195,14 @@ def _work(connection: socket.socket) -> None:
         if not said["ignores_interrupts"]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         os.register_at_fork(after_in_child=connection.close)  # or its end would not be heard of
+        connection.sendall(_BEGUN)
+        if not _heard(connection):  # until it answers, the job may be interrupted alone
+            return
         # The job's end is the end of this process: that is what the signal of a hang-up does.
         fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)
-        connection.sendall(_BEGUN)  # fails if the job has ended before
+        if select.select([connection], [], [], 0)[0]:  # it has ended just now
+            return
         _take_streams(streams)
         os.chdir(said["folder"])
         os.environ.clear()
