@@ -195,8 +195,7 @@ def _work(connection: socket.socket) -> None:
         if not said["ignores_interrupts"]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         os.register_at_fork(after_in_child=connection.close)  # or its end would not be heard of
-        connection.sendall(_BEGUN)
-        if not _heard(connection):  # until it answers, the job may be interrupted alone
+        if not _may_begin(connection):
             return
         # The job's end is the end of this process: that is what the signal of a hang-up does.
         fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
@@ -221,6 +220,15 @@ def _work(connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection.sendall(bytes([status]))
         os._exit(status)
+
+
+def _may_begin(connection: socket.socket) -> bool:
+    """Tell whether the job knows that this process begins; until then it may end without it."""
+    try:
+        connection.sendall(_BEGUN)
+        return bool(_heard(connection))
+    except (KeyboardInterrupt, OSError):
+        return False
 
 
 def _take_streams(opened: Sequence[int]) -> None:
