@@ -1,10 +1,13 @@
 """The generate job, on a tiny model in a store of its own, and the journal of what is answered."""
 
+import errno
 import json
 import multiprocessing
+import os
 import random
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -209,6 +212,38 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
     assert file.read_bytes() == made
     assert json.loads(record_path(file).read_text())["answers"] == 4
     assert not journal_files(work.journal(PRUNED))
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_table_that_snakemake_removes_comes_back(run_config, monkeypatch, linked):
+    """As those of a group of jobs of which one fails, also on a disk without hard links."""
+    batch = ("tiny", "greedy", "small")
+    if not linked:
+        refused = OSError(errno.EPERM, "Operation not permitted")
+        monkeypatch.setattr(os, "link", Mock(side_effect=refused))
+    inline.run(run_config, *batch, PRUNED)
+    file = answers_file(run_config, "small")
+    made = file.read_bytes()
+    file.unlink()
+    assert Work(batch_of(run_config, *batch)).unanswered(PRUNED) == []
+    monkeypatch.setattr("headsweep.answers.worker.load", FORBIDDEN)
+    inline.run(run_config, *batch, PRUNED)
+    assert file.read_bytes() == made
+
+
+def test_a_table_is_on_the_disk_before_its_journal_goes(run_config, monkeypatch):
+    done = []
+    work = Work(batch_of(run_config, "tiny", "greedy", "small"))
+    for function in ("headsweep.answers.work.sync_file", "headsweep.store.journal.remove"):
+        note = partial(lambda name, file: done.append((name, file)), function.rpartition(".")[2])
+        monkeypatch.setattr(function, note)
+    inline.run(run_config, "tiny", "greedy", "small", PRUNED)
+    table = work.output(PRUNED)
+    assert done == [
+        ("sync_file", table),
+        ("sync_file", record_path(table)),
+        ("remove", work.journal(PRUNED)),
+    ]
 
 
 def test_nothing_is_missing_while_a_table_takes_its_journals_place(run_config, monkeypatch):

@@ -24,6 +24,7 @@ from headsweep.config.titles import title
 from headsweep.engine.unit import Begun, Key, Unit
 from headsweep.errors import EngineError, HeadsweepError, TableError, quoted
 from headsweep.files import paths
+from headsweep.files.plain_files import sync_file
 from headsweep.files.record import Stopwatch, record_path, write_record
 from headsweep.files.safe_files import read_arrow, read_metadata, write_table
 from headsweep.files.tables import ANSWERS, QUESTIONS
@@ -235,6 +236,8 @@ class Work:
         # A run may have been killed between a table and its record, which the journal survives.
         if is_complete and not (was_finished and record_path(output).exists()):
             self._write_complete(variant, journaled, stopwatch)
+            for file in (output, record_path(output)):  # or a power cut may cost both
+                sync_file(file)
             link(output, self.finished(variant))
         elif was_finished:  # Snakemake has removed the table, or a twin of the job has written it
             link(self.finished(variant), output)

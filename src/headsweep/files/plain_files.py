@@ -75,6 +75,16 @@ def read_plain(path: Path) -> bytes:
         return stream.read()
 
 
+def sync_file(path: Path) -> None:
+    """Have what any process has written to a file be on the disk itself.
+
+    Raises:
+        OSError: as `open_to_read`.
+    """
+    with open_to_read(path) as stream:
+        os.fsync(stream.fileno())
+
+
 def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_APPEND) -> int:
     """Return the descriptor of a file that is made if it is missing, with its folder.
 

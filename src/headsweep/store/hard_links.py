@@ -7,6 +7,7 @@ or else at the end of a run.
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 from headsweep.files import paths
@@ -17,14 +18,20 @@ from headsweep.variants import BASE
 
 
 def link(file: Path, name: Path) -> None:
-    """Give a file a second name, where the disk knows hard links."""
+    """Give a file a second name; where the disk knows no hard links, the name is of a copy.
+
+    BeeGFS and AFS know none between two folders.
+    """
     refuse_links(file)
     refuse_links(name)
     name.parent.mkdir(parents=True, exist_ok=True)
     temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
     try:
-        with contextlib.suppress(OSError):
-            os.link(file, temporary)
+        with contextlib.suppress(OSError):  # as on a full disk: then there is no second name
+            try:
+                os.link(file, temporary)
+            except OSError:
+                shutil.copyfile(file, temporary)
             temporary.replace(name)
     finally:
         temporary.unlink(missing_ok=True)  # rename leaves it where both name one file

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headsweep.files.plain_files import open_to_read, open_to_write, read_plain
+from headsweep.files.plain_files import open_to_write, read_plain, sync_file
 from headsweep.store.layout import journal_files
 
 
@@ -56,8 +56,8 @@ def count_ended(path: Path) -> int:
 
 def sync(path: Path) -> None:
     """Have what this process added to a journal written to the disk itself, if it is there."""
-    with contextlib.suppress(FileNotFoundError), open_to_read(written_here(path)) as stream:
-        os.fsync(stream.fileno())
+    with contextlib.suppress(FileNotFoundError):
+        sync_file(written_here(path))
 
 
 def remove(path: Path) -> None:

@@ -4,10 +4,10 @@ Paths are the templates of `headsweep.files.tables` and `headsweep.files.paths`,
 (`headsweep.store.keys`).
 """
 
+import errno
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,8 +83,11 @@ def mark_version(root: Path = Path()) -> None:
         name = hashlib.sha256(str(results).encode()).hexdigest()[:16]
         user = root / paths.STORE_USERS / name
         if not user.exists():
-            with suppress(PermissionError):  # one may read the store, and grade what it holds
+            try:
                 write_text(user, f"{results}\n")
+            except OSError as error:  # one may read the store, and grade what it holds
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise
 
 
 def write_config(store: "Store") -> None:
