@@ -423,7 +423,8 @@ def test_a_job_hears_the_last_word_of_an_engine_that_hangs_up_before_it_is_asked
         client._ask(job, asked(run_config), "it answers")
 
 
-def test_an_engine_that_fails_waits_for_its_first_job_and_not_for_its_workers():
+def test_an_engine_that_fails_waits_for_its_first_job_and_not_for_its_workers(monkeypatch):
+    monkeypatch.setattr(server, "_SECONDS_TO_BE_CALLED", 300.0)
     name = f"\0headsweep-test-{os.getpid()}"
     pipe, ended = multiprocessing.Pipe()
     ended.close()
@@ -438,6 +439,22 @@ def test_an_engine_that_fails_waits_for_its_first_job_and_not_for_its_workers():
             job.connect(name)
             closing.result()
         assert [*client._messages(job)] == [{"error": "no model"}]
+
+
+def test_a_job_that_was_stopped_for_long_hears_the_last_word():
+    with socket.socket(socket.AF_UNIX) as listener:
+        engine = server.Server(listener, "tiny", 60.0, "a run")
+    theirs, ours = socket.socketpair(socket.AF_UNIX)
+    schedule = Mock(done=1, total=2, seconds=3.0, elsewhere=[])
+    schedule.work.decoding.max_new_tokens = 4
+    job = server._Job(ours, schedule=schedule, variant=BASE)
+    for _ in range(1000):
+        engine._tell_progress(job)
+    job.tell(complete=2)
+    ours.close()
+    with theirs:
+        first, *_, last = client._messages(theirs)
+    assert first["done"] == 1 and last == {"complete": 2}
 
 
 def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_write(served):
@@ -606,13 +623,13 @@ def test_stopping_waits_for_an_engine_that_begins_and_starting_tells_of_one_that
     (tmp_path / "elsewhere").mkdir()
     with socket.socket(socket.AF_UNIX) as holds:  # its name, and does not listen
         holds.bind(f"\0{asked(served).engine}")
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path / "elsewhere")
+            assert client.stop() == 0  # is of another folder, and waits for nothing
         stopping = threading.Thread(target=client.stop)
         stopping.start()
         time.sleep(4 * client._SECONDS_BETWEEN_TRIES)
         assert stopping.is_alive()
-        with monkeypatch.context() as patch:
-            patch.chdir(tmp_path / "elsewhere")
-            assert client.stop() == 0  # is of another folder, and waits for nothing
         with monkeypatch.context() as patch:
             patch.setattr(client, "_SECONDS_TO_LISTEN", 4 * client._SECONDS_BETWEEN_TRIES)
             with pytest.raises(EngineError, match="does not listen"):

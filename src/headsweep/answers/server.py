@@ -57,6 +57,12 @@ class _Job:
     schedule: Schedule | None = None  # what it waits for
     variant: Variant | None = None
 
+    def listens(self) -> bool:
+        """Tell whether a message leaves room for the last word: a stopped job reads none."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLOUT)
+        return bool(poll.poll(0))
+
     def tell(self, **message: Any) -> None:
         """Send a message; a job that is gone, or does not listen, is ignored."""
         with contextlib.suppress(OSError):
@@ -305,7 +311,7 @@ class Server:
 
     def _tell_progress(self, job: _Job) -> None:
         schedule = job.schedule
-        if schedule is None or job.variant is None:
+        if schedule is None or job.variant is None or not job.listens():
             return
         at_work = [worker for worker in self._workers if worker.schedule is schedule]
         job.tell(
