@@ -9,7 +9,7 @@ import pytest
 BEGIN = """
 import os, signal
 from headsweep.workflow.interrupts import end_in_a_line
-interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
+interrupt = lambda: os.kill(os.getpid(), signal.{name})
 """
 WAITING = """
 end_in_a_line()
@@ -28,7 +28,7 @@ except KeyboardInterrupt:
     raise ValueError("else")
 """
 IGNORING = """
-signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.{name}, signal.SIG_IGN)
 end_in_a_line()
 interrupt()
 print("goes on")
@@ -48,8 +48,11 @@ print("goes on")
         (IGNORING, 0, "goes on\n", []),
     ],
 )
-def test_only_the_first_interrupt_counts(code, status, printed, said):
-    command = ["env", "--default-signal=INT", sys.executable, "-c", BEGIN + code]
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_only_the_first_interrupt_counts(code, status, printed, said, name):
+    """An interrupt of the keyboard, or the end of the terminal."""
+    program = (BEGIN + code).format(name=name)
+    command = ["env", "--default-signal=INT,HUP", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = done.stderr.splitlines()
     assert (done.returncode, done.stdout, lines[:1] + lines[1:][-1:]) == (status, printed, said)

@@ -1,5 +1,9 @@
-"""What an interrupt does to Snakemake: it ends in a line, whenever it comes and however often."""
+"""What an interrupt does to Snakemake: it ends in a line, whenever it comes and however often.
 
+The end of its terminal is an interrupt, too: it would leave Snakemake's locks behind.
+"""
+
+import contextlib
 import os
 import signal
 import sys
@@ -18,10 +22,13 @@ def end_in_a_line() -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _interrupt)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGINT, _ignore)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _ignore)
     sys.excepthook = _tell
     raise KeyboardInterrupt
 
@@ -33,6 +40,7 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     """Say what ended this process: an interrupt in a line, anything else with its traceback."""
     if issubclass(kind, KeyboardInterrupt):
-        os.write(2, _SAID.encode())
+        with contextlib.suppress(OSError):  # its terminal has ended
+            os.write(2, _SAID.encode())
     else:
         sys.__excepthook__(kind, error, traceback)
