@@ -1,7 +1,10 @@
 """A model that ships with the package, where the package may not be written."""
 
+import os
 import shutil
+import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,11 +14,13 @@ from headsweep.cli import without_snakemake
 from headsweep.config import parse
 from headsweep.errors import ModelError
 from headsweep.files import paths
-from headsweep.files.record import first_damaged_file, record_path
+from headsweep.files.locks import Locks
+from headsweep.files.record import Stopwatch, first_damaged_file, record_path
 from headsweep.files.safe_files import write_json
 from headsweep.models import source
 from headsweep.store.layout import Store
 from headsweep.store.revisions import resolve
+from processes import wait_until
 
 MODEL = "tiny"
 
@@ -56,6 +61,39 @@ def test_a_job_killed_behind_its_copy_of_a_read_only_model_is_made_up_for(config
     assert record_path(output).exists()
     assert first_damaged_file(output) is None
     assert all(file.stat().st_mode & 0o200 for file in (copy, *copy.iterdir()))
+
+
+def test_a_model_that_another_process_makes_ready_is_awaited_and_not_made_again(
+    config, monkeypatch
+):
+    output = Store(config).path(paths.MODEL, model=MODEL)
+    Path(paths.STORE_LOCKS).parent.mkdir(parents=True)
+    (read, write), waits = os.pipe(), []
+    maker = os.fork()
+    if not maker:
+        locks = Locks(Path(paths.STORE_LOCKS))
+        assert locks.take(str(output))
+        os.write(write, b"+")
+        wait_until(Path("awaited").exists)
+        prepare.write_json(output, {"folder": "made by another"})
+        prepare.write_record(output, Stopwatch(), {})
+        os._exit(0)
+    os.read(read, 1)
+
+    def wait(seconds):
+        waits.append(seconds)
+        Path("awaited").touch()
+        time.sleep(0.01)
+
+    monkeypatch.setattr(prepare, "time", Mock(sleep=wait))
+    prepare.prepare_model(Store(config), MODEL)
+    os.waitpid(maker, 0)
+    assert waits and "made by another" in output.read_text()
+    record_path(output).unlink()  # it was killed: then the model is made here
+    prepare.prepare_model(Store(config), MODEL)
+    assert "made by another" not in output.read_text()
+    os.close(read)
+    os.close(write)
 
 
 def test_a_local_model_is_loaded_from_where_the_config_has_it_today(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ Each function reads tables, calls one room, and writes tables with a record. Nam
 
 import logging
 import shutil
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,15 +13,25 @@ import pandas as pd
 
 from headsweep.config.titles import title
 from headsweep.files import paths
-from headsweep.files.record import Stopwatch, checked_file, peak_resident, write_record
+from headsweep.files.locks import Locks
+from headsweep.files.record import (
+    Stopwatch,
+    checked_file,
+    peak_resident,
+    record_path,
+    write_record,
+)
 from headsweep.files.safe_files import atomic, remove_folder, write_json, write_table
 from headsweep.files.tables import EMBEDDINGS, QUESTIONS, SOURCE
 from headsweep.models.footprint import embedding_model
 from headsweep.models.source import BUILTIN
 from headsweep.store.keys import settings, split_key
 from headsweep.store.layout import Store
+from headsweep.telling import told
 
 _LOG = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_TRIES = 0.5
 
 
 def store_split(store: Store, questions: str) -> None:
@@ -61,6 +72,14 @@ def prepare_model(store: Store, model: str) -> None:
     """Fetch a model; check its heads; say in model.json where it is."""
     from headsweep.models import gguf, source
 
+    output = store.path(paths.MODEL, model=model)
+    locks = Locks(Path(paths.STORE_LOCKS))  # freed when this function ends
+    if not locks.take(str(output)):
+        with told("waiting for another process that makes the model ready"):
+            while not locks.take(str(output)):
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+        if output.exists() and record_path(output).exists():
+            return
     stopwatch = Stopwatch()
     config = store.config
     section = config.models[model]
@@ -81,7 +100,6 @@ def prepare_model(store: Store, model: str) -> None:
         from headsweep.benchmarks.prompts import check_reading
 
         check_reading(folder, config.decodings.values())
-    output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
     write_record(output, stopwatch, facts, made_here)
     _LOG.info("%s is ready in %s", title(config, "models", model), folder)
