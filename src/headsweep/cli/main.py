@@ -7,6 +7,7 @@ the log).
 """
 
 import argparse
+import errno
 import io
 import logging
 import os
@@ -40,6 +41,11 @@ _KEEPING = ("job", "map", "sweep", "try", "prune")
 _SILENT = ("check", "plan", "export-gguf", "grade", "compare", "luck", "export", "doctor")
 """Commands that say nothing of their own while they work."""
 
+_MAKE_ROOM = (
+    "make room (`headsweep store` says what takes it), and give the same command again; what is "
+    "finished is kept"
+)
+
 _LOG = logging.getLogger("headsweep")
 
 
@@ -67,6 +73,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         handler = options.pop("handler")
         if log := options.pop("log", None):
             _set_up_logging(log)
+        if (system := os.uname().sysname) != "Linux":
+            raise ConfigError(
+                f"headsweep runs on Linux, not on {system}; use a Linux machine, a container or WSL"
+            )
         if not _working_folder_is_there():
             raise ConfigError("the working folder is gone; change to one that is there")
         with redirect_stdout(shown):
@@ -84,6 +94,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 141  # as a program that SIGPIPE ends
     except Exception as error:
         message = " ".join(str(error).split())
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _LOG.error("error: %s; %s", message, _MAKE_ROOM)
+            return 2
         place = f"in {log}" if log else "above"
         _LOG.log(logging.DEBUG if log else logging.ERROR, "traceback", exc_info=True)
         _LOG.error("failed: %s: %s (traceback %s)", type(error).__name__, message, place)
@@ -344,6 +357,9 @@ class _LogFile(logging.FileHandler):
     def _open(self) -> io.TextIOWrapper:
         opened = open_to_write(Path(self.baseFilename), os.O_WRONLY | os.O_TRUNC)
         return os.fdopen(opened, "w", encoding="utf-8")
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Say nothing of a log that cannot be written, as on a full disk: the job's error does."""
 
 
 def _set_up_logging(log: Path | None) -> None:
