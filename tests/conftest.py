@@ -14,11 +14,11 @@ from headsweep.store.layout import Store
 
 gc.disable()  # until all is collected that is imported
 
-# Before any library reads them: no network, a GPU's kernels interpreted on the CPU, and no thread
-# pools larger than this machine's cores.
+# Before any library reads them: no network, a GPU's kernels interpreted on the CPU, and one
+# thread for each worker of the tests.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRITON_INTERPRET"] = "1"
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"  # with more, what forks after a computation may hang
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # where there are more: none spins as it waits
 
 ALLOWED_SKIPS = (

@@ -30,13 +30,13 @@ def alive(process):
 
 
 def wait_until(condition, seconds=300.0):
-    """Wait until a condition holds, and return its value."""
+    """Wait until a condition holds, and return its value. What holds for a second is not missed."""
     begun = time.monotonic()
     while not (value := condition()):
         waited = time.monotonic() - begun
         if waited > seconds:
             raise TimeoutError(f"not within {seconds} s")
-        time.sleep(max(0.02, waited / 20))  # a look at all processes takes as long
+        time.sleep(min(0.5, max(0.02, waited / 20)))  # a look at all processes takes 0.02 s
     return value
 
 

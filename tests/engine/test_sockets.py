@@ -97,7 +97,7 @@ def test_an_engine_of_another_container_has_the_id_0(listener):
 def test_an_engine_that_does_not_heed_is_killed(listener, monkeypatch):
     listener.bind(f"\0{engine_sockets.prefix()}engine")
     listener.listen()
-    monkeypatch.setattr(client, "_SECONDS_TO_STOP", 0.1)
+    monkeypatch.setattr(client, "_SECONDS_TO_STOP", 1.0)
     signals = []
 
     def told(process, number):

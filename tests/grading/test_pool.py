@@ -17,6 +17,8 @@ from headsweep.grading.pool import JudgedPair, Limits, close_kept, judge_pairs
 from processes import alive, wait_until
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
+PATIENT = LIMITS._replace(cpu_seconds=10.0, wall_seconds=300.0)
+"""For what takes a machine that is slow to import, or to give memory, longer."""
 RIGHT, WRONG = JudgedPair("judged", True), JudgedPair("judged", False)
 TIMEOUT = JudgedPair("timeout", False)
 
@@ -199,7 +201,7 @@ def test_code_that_an_answer_runs_reaches_nothing_outside_the_worker(kind, monke
 
 def test_a_judge_may_import_what_is_left_of_its_libraries(monkeypatch):
     codes = ["import sympy; import sympy.stats", "import sympy; import sympy.physics.units"]
-    assert attacked(monkeypatch, *codes) == ["judged", "judged"]
+    assert attacked(monkeypatch, *codes, limits=PATIENT) == ["judged", "judged"]
 
 
 STOP_TIMERS = "import os; worker._setitimer(0, 0); worker._setitimer(2, 0); "
@@ -235,8 +237,7 @@ def test_an_answer_that_never_ends_is_ended_even_if_it_stops_its_timers(cause, c
 
 def test_an_answer_that_is_killed_above_the_limit_of_memory_counts_at_once(causes, monkeypatch):
     code = "held = b'x' * (300 << 20); worker.signal.raise_signal(9)"
-    patient = LIMITS._replace(cpu_seconds=10.0)  # a machine short of memory is slow to give it
-    assert attacked(monkeypatch, code, limits=patient) == ["memory"]
+    assert attacked(monkeypatch, code, limits=PATIENT) == ["memory"]
     assert causes == 2 * ["memory"]  # among others, and alone
 
 

@@ -222,7 +222,7 @@ def ends_well(file, made):
         gguf.convert(file, made, "float32")
     except ModelError as error:
         assert str(file) in str(error) and str(error).isprintable() and len(str(error)) < 710
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 60
 
 
 def test_a_file_cut_off_at_any_power_of_two_is_refused(llama, tmp_path):

@@ -15,6 +15,7 @@ def browser(tmp_path_factory):
     to_browser, from_browser = os.pipe(), os.pipe()
     command = [chromium.BINARY, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     command += ["--disable-background-networking", "--no-first-run", "--remote-debugging-pipe"]
+    command += ["--disable-dev-shm-usage"]  # a container has little of it
     command += [f"--user-data-dir={tmp_path_factory.mktemp('profile')}", "about:blank"]
     # Chromium reads commands on descriptor 3 and answers on 4.
     redirect = f'exec "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'

@@ -273,8 +273,8 @@ class Breakages:
 
     def _cut_off(self):
         job = job_of("1")
-        if found := bool(job and self._has_table(1)):
-            node, _ = running()[job]
+        node, _ = running().get(job, ("", ""))  # it may have ended
+        if found := bool(node and self._has_table(1)):
             self._slurm.crash_node(node)
             self._slurm.start_node(node)
             scontrol("NodeName=n1", "State=resume")
