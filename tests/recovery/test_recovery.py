@@ -15,7 +15,7 @@ import pytest
 import tiny_models
 import torch
 from safetensors.torch import load_file
-from small import killed_at, same
+from small import assert_trained_alike, killed_at, same
 from torch.distributed import TCPStore
 from transformers import (
     AutoModelForCausalLM,
@@ -307,9 +307,7 @@ def test_a_killed_run_goes_on_with_less_memory(llama, done, tmp_path, monkeypatc
     count_steps(monkeypatch, lambda: calls.append(1))
     again = recovered(llama, out, micro_batch=1, gradient_checkpointing=True)
     assert len(calls) == 4 and again.removed == done.removed
-    found, wanted = (load_file(each / "model.safetensors") for each in (out, done.folder))
-    for name, weight in wanted.items():
-        torch.testing.assert_close(found[name], weight, atol=1e-4, rtol=1e-3)
+    assert_trained_alike(*(load_file(each / "model.safetensors") for each in (out, done.folder)))
 
 
 @pytest.mark.parametrize(
