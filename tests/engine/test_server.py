@@ -235,7 +235,7 @@ def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_confi
         return run_config.model_copy(update={"sweeps": {"some": sweep}})
 
     def ask_engine(config):
-        job = server._Job(Mock())
+        job = server._Job(Mock(fileno=listener.fileno))
         engine._jobs.add(job)
         engine._answer(job, asked(config))
         return job
