@@ -42,6 +42,11 @@ def custom(**keys):
         ("colour", 1, r"unknown key 'colour'; allowed here: comparisons, compressions,"),
         ("models/tiny/train", None, r"unknown key 'models.tiny.train'; .*batch_size"),
         ("run", ..., r"key 'run' is missing"),
+        (
+            "sweeps/math",
+            {"model": "tiny", "questions": "test", "layer": [1]},
+            r"unknown key 'sweeps.math.layer'; .*\(and 1 more\)$",
+        ),
         ("run", "a/b", r"run: use letters, .* and single '-' .*, not 'a/b'"),
         ("models/big/device", "gpu", r"big.device: use auto, cpu, cuda, .*, not 'gpu'"),
         ("questions/test/split", "a b", r"test.split: use letters, digits and '_', not 'a b'"),

@@ -281,6 +281,14 @@ def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path):
     assert len(read("math500", file)) == 1
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_cells_that_no_comma_parts_are_told(tmp_path, separator):
+    rows = [["question", "answer"], ["What is 1 + 2?", "3"]]
+    (tmp_path / "q.csv").write_text("\n".join(separator.join(row) for row in rows))
+    with pytest.raises(BenchmarkError, match="line 2: semicolons or tabs part its cells; save it"):
+        custom(tmp_path / "q.csv", {"question": "question", "answer": "answer"})
+
+
 def test_a_cell_of_csv_may_be_long(tmp_path):
     question = "long " * 40_000
     (tmp_path / "long.csv").write_text(f"question,answer\n{question},1\n")

@@ -108,7 +108,8 @@ def test_the_sweep_that_try_proposes_takes_its_answers_over(tried, monkeypatch, 
     assert "mine.csv-" not in said.err  # keys are for files
     words = shlex.split(following)
     assert words[words.index("--grader") + 1] == "numeric"
-    given(words, capsys)
+    said = given(words, capsys).err
+    assert f"reasoner answers mine.csv (greedy): 10 of {5 * ROWS} answers are there" in said
     run = Run("headsweep-sweep/results/sweep")
     (batch,) = batches(run.store).values()
     file = run.root / batch.path(ANSWERS, variant="base")

@@ -1,5 +1,6 @@
 """A look at a real run that was interrupted: some tables, some journals, some heads not begun."""
 
+import os
 import re
 import shutil
 from contextlib import chdir
@@ -249,6 +250,7 @@ def test_without_a_run_they_are_listed_and_the_only_unfinished_one_is_looked_at(
     only = {"math": SWEEP}
     save({**CONFIG, "run": "other", "sweeps": only})
     Path("results/other/report.html").touch()
+    os.utime("results/other/config.json", (1, 1))
     said = peek(capsys)
     assert [re.split(r" {2,}", line) for line in said.splitlines()] == [
         ["run", "models that have answered", "report"],
@@ -260,6 +262,8 @@ def test_without_a_run_they_are_listed_and_the_only_unfinished_one_is_looked_at(
     said = peek(capsys, "--page", status=2)
     assert "2 runs here are unfinished; name one of mini, other" in said
     assert len(said.splitlines()) == 1
+    os.utime("results/other/report.html", (0, 0))  # it is of an earlier config
+    assert re.search(r"^other +2 of 5 +no report yet$", peek(capsys), re.MULTILINE)
     save({**CONFIG, "run": "mini", "sweeps": {}})
     said = peek(capsys)
     listed, _, sweeps = said.partition("\n\n")
@@ -270,12 +274,15 @@ def test_without_a_run_they_are_listed_and_the_only_unfinished_one_is_looked_at(
     for variant in (FIRST, SECOND, NOT_BEGUN):
         journal.remove(work.journal(variant))
         finish(work, variant, answers[0])
-    assert peek(capsys).endswith("\n\nthe heads of one: `headsweep peek mini`\n")
+    assert peek(capsys).endswith("\n\nthe heads of one: `headsweep peek other`\n")
     assert "0 runs here are unfinished" in peek(capsys, "--page", status=2)
     said = peek(capsys, "other")
     assert "4 of 4 heads have begun, 55 of 55 answers (100.0%)" in said
     assert "under way" not in said
     assert len(rows_of(said, "math", "finished")[0]) == 5
+    Path("results/other").rename("results/another one")
+    assert peek(capsys).endswith("\n\nthe heads of one: `headsweep peek 'another one'`\n")
+    Path("results/another one").rename("results/other")
     Path("results/other/config.json").write_text("{", encoding="utf-8")
     assert re.search("^other +config file results/other/config.json is", peek(capsys), re.MULTILINE)
 

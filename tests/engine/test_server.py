@@ -150,7 +150,7 @@ def test_one_engine_answers_all_jobs_and_works_ahead(spawned, capsys):
     for command, said in (
         ("status", told),
         ("stop", "1 engine stopped\n"),
-        ("stop", "no engine runs in this folder\n"),
+        ("stop", "no engine runs in this folder; that of a sweep runs in its --out\n"),
         ("status", "no engine"),
     ):
         cli.main(["engine", command])
@@ -198,10 +198,10 @@ def test_an_engine_whose_fork_is_killed_is_told_in_one_line(run_config, monkeypa
 def test_a_job_names_no_log_that_is_not_there(run_config):
     """An engine prints into the run whose job has started it, which may be another's."""
     request = asked(run_config)
-    assert request.last_words == Path("results/*/logs/engine", request.log.name)
+    assert request.last_words == Path("results/*/logs/engine", request.log.name).absolute()
     request.log.parent.mkdir(parents=True)
     request.log.touch()
-    assert request.last_words == request.log
+    assert request.last_words == request.log.absolute()
 
 
 def test_what_a_job_waits_for_goes_before_what_is_worked_ahead(run_config):
@@ -490,7 +490,8 @@ def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_
 def test_a_bug_of_the_engine_is_told_with_its_log_and_what_to_do(served, monkeypatch):
     monkeypatch.setattr(worker, "load", lambda *_: 1 / 0)
     cause = "the engine failed: ZeroDivisionError: division by zero"
-    told = f"^{cause}; {asked(served).log} has more; run again: what it has answered is kept$"
+    log = asked(served).log.absolute()
+    told = f"^{cause}; {log} has more; run again: what it has answered is kept$"
     with pytest.raises(EngineError, match=told):
         run(served, BASE)
     wait_until(lambda: not engines())

@@ -46,6 +46,23 @@ def test_of_a_whole_run_it_is_the_report(run):
     assert {*states(folder / "so-far.html").values()} == {"finished"}
 
 
+def test_a_run_that_compares_nothing_has_a_page(run):
+    folder, config = run
+    none = {section: {} for section in EXPERIMENTS}
+    alone = config.model_copy(update={**none, "papers": False})
+    write_json(folder / "config.json", alone.model_dump(mode="json"))
+    assert "0 of 0 parts had ended" in read_text(peek_page.write(folder))
+
+
+def test_a_page_that_cannot_be_written_is_told_in_a_line(run, capsys):
+    folder, _ = run
+    (folder / "report.html").unlink()
+    (folder / "so-far.html").mkdir()
+    assert cli.main(["peek", str(folder), "--page"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"error: /.*so-far.html cannot be written \(.*\); copy the run, or look", line)
+
+
 def test_each_table_that_is_missing_leaves_its_part_out(run):
     """No file that the report reads may be missing behind a part that is called finished.
 
@@ -130,7 +147,7 @@ def test_it_is_made_again_until_the_run_has_ended(run, ends, monkeypatch, capsys
         if len(waits) == 2 and ends == "Ctrl-C":
             raise KeyboardInterrupt
         if len(waits) == 2 and ends == "a report":
-            report.rename(folder / "report.html")
+            report.rename(folder / "report.html").touch()
 
     def running():
         return None if len(waits) == 2 and ends == "nothing at work" else "an engine"

@@ -21,13 +21,14 @@ from headsweep.cli import machine
 from headsweep.cli import main as cli
 from headsweep.config import parse
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
+from headsweep.files import paths
 from headsweep.files.safe_files import write_table
 from headsweep.files.tables import EMBEDDINGS, QUESTIONS, SOURCE
 from headsweep.machine import processors
 from headsweep.models.source import BUILTIN, fingerprint
 from headsweep.store import layout as store_of_run
 from headsweep.store.batches import batches
-from headsweep.store.layout import Store, mark_version
+from headsweep.store.layout import Store, mark_version, read_config, write_config
 from headsweep.store.map_scores import score_files
 from headsweep.store.revisions import resolve
 from headsweep.workflow import session
@@ -87,7 +88,11 @@ def test_every_revision_is_filled_in_once():
 @pytest.mark.parametrize(
     ("path", "keys", "message"),
     [
-        ("questions/test", {"file": "absent.jsonl"}, r": absent.jsonl is missing; .*`revision`"),
+        (
+            "questions/test",
+            {"file": "absent.jsonl"},
+            r": /.*/absent.jsonl is missing; .*`revi",
+        ),
         ("models/big", {"source": "./absent", "revision": None}, r": source ./absent is"),
         ("models/big", {"revision": None}, r".revision: None is not a .* `git ls-remote .*owner/b"),
         ("models/big", {"source": "own/folder"}, r".source: .* write './own/folder'"),
@@ -119,7 +124,7 @@ def asked(**keys):
     ("change", "message"),
     [
         (lambda: Path("test.jsonl").write_text(""), r"questions.test: test.jsonl has sha256"),
-        (lambda: Path("test.jsonl").unlink(), r"questions.test: test.jsonl is missing"),
+        (lambda: Path("test.jsonl").unlink(), r"questions.test: /.*/test.jsonl is missing"),
         (lambda: Path("big/model.safetensors").unlink(), r"models.big: big has no weights"),
         (lambda: Path("big/tokenizer.json").write_text("{ }"), r"models.big.revision: big has"),
         (lambda: Path("minilm/config.json").unlink(), r"embedders.minilm: minilm/config.json is"),
@@ -144,7 +149,7 @@ def test_what_changed_since_it_was_named_and_what_cannot_run_is_refused(change, 
 
 def test_a_file_of_problems_is_looked_at_before_the_first_job():
     only = resolve(parse({"run": "mini", "problems": STUDIES["problems"]}))
-    with pytest.raises(BenchmarkError, match=r"problems.asdiv: asdiv.jsonl is missing"):
+    with pytest.raises(BenchmarkError, match=r"problems.asdiv: /.*/asdiv.jsonl is missing"):
         preflight(Store(only))
     Path("asdiv.jsonl").write_text("{}\n")
     with pytest.raises(BenchmarkError, match=r"problems.asdiv.revision: .* has sha256 .*, not 555"):
@@ -218,6 +223,21 @@ def write_split(store, rows):
     cells = ["q", "dev", None, None, "How many?", "1", None, 0]
     table = pd.DataFrame([cells] * rows, columns=SOURCE.columns)
     write_table(store.path(SOURCE, source="test"), table, SOURCE)
+
+
+def test_a_config_that_has_not_changed_keeps_its_date():
+    resolved = resolve(config())
+    file = Path(paths.CONFIG.format(run=resolved.run))
+    write_config(Store(resolved))
+    os.utime(file, (1, 1))
+    write_config(Store(resolved))
+    assert file.stat().st_mtime == 1
+    file.write_text("{")
+    write_config(Store(resolved))
+    assert read_config(file).config == resolved
+    other = resolved.model_copy(update={"papers": not resolved.papers})
+    write_config(Store(other))
+    assert read_config(file).config == other
 
 
 def test_more_questions_than_a_split_in_the_store_has_are_refused():

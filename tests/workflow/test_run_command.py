@@ -1,14 +1,17 @@
 """`headsweep run CONFIG` from an installed package and any folder: the workflow that ships."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from headsweep.config.files import read_values
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.machine.host import host_cores
@@ -104,6 +107,28 @@ def test_an_installed_package_runs_in_any_folder_and_takes_no_stranger_s_profile
     assert planned(dry)["audit"] == 1
     assert f"specific profile {installed}/headsweep/shipped/workflow/profiles/default" in dry.stderr
     assert not (received / "STOLEN").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_mistake"),
+    [([], True), (["--dry-run"], True), (["-d", "{run}"], False), (["--directory=."], False)],
+)
+def test_the_config_that_a_run_keeps_is_not_run_elsewhere_by_mistake(
+    options, is_mistake, tmp_path, monkeypatch
+):
+    became = Mock()
+    monkeypatch.setattr(os, "execve", became)
+    kept = tmp_path / "a run/results/published/config.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(json.dumps(read_values(ROOT / "config/published.yaml")))
+    monkeypatch.chdir(tmp_path)
+    given = [option.format(run=tmp_path / "a run") for option in options]
+    if is_mistake:
+        with pytest.raises(ConfigError, match=f"add --directory '{tmp_path}/a run', or"):
+            start.run(kept, None, given)
+        monkeypatch.chdir(tmp_path / "a run")
+    start.run(kept, None, given)
+    became.assert_called_once()
 
 
 def test_the_command_becomes_snakemake_whose_status_is_its_own(monkeypatch):

@@ -273,7 +273,9 @@ def _connect(request: JobRequest) -> socket.socket:
                 time.sleep(_SECONDS_BETWEEN_TRIES)
                 continue
             if started == _TRIES:
-                raise EngineError(f"the engine dies as it starts; {request.log} says why")
+                raise EngineError(
+                    f"the engine dies as it starts; {request.log.absolute()} says why"
+                )
             started += 1
             ask_for_room()
             with told("starting an engine"):
@@ -287,7 +289,7 @@ def _start(request: JobRequest, listener: socket.socket) -> None:
     Raises:
         EngineError: it has ended before it could listen, as without memory.
     """
-    _LOG.info("an engine starts; its log: %s", request.log)
+    _LOG.info("an engine starts; its log: %s", request.log.absolute())
     uses_vllm = request.section["backend"] == "vllm"
     order = json.dumps({"request": request._asdict(), "idle": IDLE_SECONDS})
     environment = {
@@ -317,7 +319,7 @@ def _start(request: JobRequest, listener: socket.socket) -> None:
     if status:
         raise EngineError(
             f"the engine has ended with status {status} before it could listen, perhaps for lack "
-            f"of memory; {request.log} may say why; run again"
+            f"of memory; {request.log.absolute()} may say why; run again"
         )
 
 

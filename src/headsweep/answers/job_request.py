@@ -44,8 +44,8 @@ class JobRequest(NamedTuple):
     def last_words(self) -> Path:
         """Where to read what the engine has printed: a job of another run may have started it."""
         if self.log.exists():
-            return self.log
-        return Path(paths.ENGINE_LOG.format(run="*", engine=self.log.stem))
+            return self.log.absolute()
+        return Path(paths.ENGINE_LOG.format(run="*", engine=self.log.stem)).absolute()
 
     def message(self) -> bytes:
         """Return the line that asks an engine."""

@@ -376,8 +376,8 @@ def main() -> None:
         except Exception as error:
             _LOG.exception("the engine failed")
             cause = (
-                f"the engine failed: {cause_of(error)}; {request.log} has more; run again: what "
-                f"it has answered is kept"
+                f"the engine failed: {cause_of(error)}; {request.log.absolute()} has more; run "
+                f"again: what it has answered is kept"
             )
         except SystemExit:
             cause = _STOPPED

@@ -138,6 +138,7 @@ class Work:
     def counted(self) -> tuple[int, int]:
         """How many answers of the batch's variants are there, and how many are wanted.
 
+        Those to other draws from the same split are there, too.
         Records of journals are counted without parsing them: half of a paper's sweep is 400 MB.
 
         Raises:
@@ -145,8 +146,11 @@ class Work:
         """
         each = len(self.wanted)
         total = each * len(self.batch.variants)
-        in_journals = [journal.count_ended(self.journal(variant)) for variant in self.lacking]
-        lacking = sum(each - min(each, ended) for ended in in_journals)
+        lacking = 0
+        for variant in self.lacking:
+            ended = journal.count_ended(self.journal(variant))
+            elsewhere = len(self.answered_elsewhere(variant).intersection(self.wanted))
+            lacking += each - min(each, max(ended, elsewhere))
         return total - lacking, total
 
     def so_far(self, variant: Variant) -> pa.Table:

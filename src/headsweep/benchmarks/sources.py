@@ -177,9 +177,9 @@ def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
         reason = " ".join(str(cause or error).split())[:200]
         raise BenchmarkError(
-            f"{hub.path} (revision {hub.revision}) cannot be fetched ({reason}); run "
-            f"`snakemake fetch` with this config where there is network, or name a `file` with the "
-            f"same columns"
+            f"{hub.path} (revision {hub.revision}) cannot be fetched ({reason}); give the command, "
+            f"or `snakemake fetch` with this config, where there is network, or name a `file` with "
+            f"the same columns"
         ) from error
     read = [*(data.info.download_checksums or ())]
     wanted = f"hf://datasets/{hub.path}@{hub.revision}/"
@@ -323,6 +323,9 @@ def _answer_of_math(cells: _Cells, question_id: str) -> str | None:
 def _check_columns(place: str, row: Mapping[str, Any], columns: Columns) -> None:
     """Refuse a row that lacks a column."""
     names = [name for name in columns.model_dump().values() if name]
+    header = next(iter(row), "")
+    if len(row) == 1 and any(separator in header for separator in ";\t"):
+        raise BenchmarkError(f"{place}: semicolons or tabs part its cells; save it with commas")
     for name in names:
         if name not in row:
             raise BenchmarkError(
@@ -355,7 +358,7 @@ def _short(value: Any) -> str:
 def _unreadable(file: Path, error: OSError) -> BenchmarkError:
     if not file.exists():
         return BenchmarkError(
-            f"{file} is missing; put it there, or write its `revision` (sha256) if the store "
-            f"holds its questions already"
+            f"{file.absolute()} is missing; put it there, or name another; a config may give its "
+            f"`revision` (sha256) if the store holds its questions already"
         )
     return BenchmarkError(f"{file} cannot be read ({error.strerror or error}); copy it again")

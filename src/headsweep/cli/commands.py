@@ -101,9 +101,9 @@ def _map(**options: Any) -> None:
             for head in heads
         ]
         print(*_best_and_worst(lines), "", sep="\n")
-    out = options["out"]
-    print(f"all heads: {out}/results/map/maps/heads/heads.csv")
-    print(f"picture: {out}/results/map/figures/map_heads.png")
+    out = Path(options["out"])
+    print(f"all heads: {out / 'results/map/maps/heads/heads.csv'}")
+    print(f"picture: {out / 'results/map/figures/map_heads.png'}")
 
 
 def _sweep(**options: Any) -> None:
@@ -118,8 +118,8 @@ def _sweep(**options: Any) -> None:
     cut = table["truncated"].mean()
     if cut > NOTABLE_SHARE:
         print(
-            f"{percent(cut)} of all answers were cut at the token limit; a higher --max-new-tokens "
-            f"lets those end that do not repeat themselves"
+            f"{percent(cut)} of all answers were cut; `headsweep try` says where, and whether a "
+            f"higher --max-new-tokens lets them end"
         )
     print()
     print("without head  accuracy    gain  95% over all heads  p corrected")
@@ -130,9 +130,10 @@ def _sweep(**options: Any) -> None:
         for head in heads
     ]
     print(*_best_and_worst(lines), sep="\n")
-    out = options["out"]
-    print(f"\nall {counted(len(heads), 'head')}: {out}/results/sweep/controls/heads/heads.csv")
-    print(f"figures and report: {_again(Path(out), 'results/sweep/config.json')}")
+    out = Path(options["out"])
+    csv = out / "results/sweep/controls/heads/heads.csv"
+    print(f"\nall {counted(len(heads), 'head')}: {csv}")
+    print(f"figures and report: {_again(out, 'results/sweep/config.json')}")
 
 
 def _best_and_worst(lines: list[str]) -> list[str]:

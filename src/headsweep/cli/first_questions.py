@@ -218,11 +218,14 @@ def described_try(tried: Tried, given: Mapping[str, Any]) -> str:
     used = config.decodings["greedy"].max_new_tokens
     cut = answers["cut"].sum()
     looping = (answers["cut"] & answers["looping"]).sum()
+    cut_there = "cut"  # or where the model reads no more, which is told with the limit
+    if (answers.loc[answers["cut"], "tokens"] == used).all():
+        cut_there = f"cut at {used} tokens"
     lines = [
         f"{model.title} answered {total} of {tried.questions} questions of "
         f"{title(config, 'questions', QUESTION_SET)} in {duration(tried.seconds / 3600)}",
         f"  right                   {answers['correct'].sum():>3} of {total}",
-        f"  cut at {f'{used} tokens':<16} {cut:>3} of {total}"
+        f"  {cut_there:<23} {cut:>3} of {total}"
         + (f", of which {looping} repeat themselves" if looping else ""),
         f"  without a final answer  {answers['answer'].isna().sum():>3} of {total}",
         "",

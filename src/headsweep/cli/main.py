@@ -282,7 +282,7 @@ def engine(action: Literal["status", "stop"]) -> None:
     """
     from headsweep.answers.client import status, stop
 
-    none = "no engine runs in this folder"
+    none = "no engine runs in this folder; that of a sweep runs in its --out"
     if action == "stop":
         match stop():
             case 0:

@@ -54,6 +54,8 @@ def described_prompt(
             )
         return {}
     where = f"--prompt-file {file}"
+    if not expanded(file).is_file():
+        raise ConfigError(f"{where}: there is no such file; --help shows one")
     values = read_values(expanded(file))
     if other := [key for key in values if key not in _KEYS]:
         raise ConfigError(f"{where}: {other[0]!r} is no key of it; it has {', '.join(_KEYS)}")

@@ -9,6 +9,7 @@ are shown apart, each on the questions that all of them, and the base model, hav
 """
 
 import contextlib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from headsweep.files import paths
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ANSWERS, QUESTIONS
 from headsweep.grading.matrix import accuracy_matrix, grade_answers
-from headsweep.results.run import CONFIG, find, runs_here
+from headsweep.results.run import CONFIG, find, report_of, runs_here
 from headsweep.statistics.anytime import anytime_interval
 from headsweep.store.batches import Batch, batches, pool
 from headsweep.store.layout import Store
@@ -57,7 +58,10 @@ def look(run: str | None) -> str:
     unfinished = [state.folder for state in states if state.lacks_answers]
     if len(unfinished) == 1:
         return "\n\n".join([*([listed] if len(states) > 1 else []), _of_run(unfinished[0])])
-    return f"{listed}\n\nthe heads of one: `headsweep peek {states[0].name}`"
+    shown = next((state.name for state in states if state.has_sweeps), None)
+    if shown is None:
+        return listed
+    return f"{listed}\n\nthe heads of one: `{shlex.join(['headsweep', 'peek', shown])}`"
 
 
 def only_unfinished() -> Path:
@@ -80,6 +84,7 @@ class _State(NamedTuple):
     folder: Path
     name: str
     """What names it here: that of a run in results/, or the folder of one below."""
+    has_sweeps: bool
     lacks_answers: bool
     """Whether one of its sweeps lacks tables of answers."""
     cells: tuple[str, ...]
@@ -107,7 +112,8 @@ def _state(folder: Path) -> _State:
     try:
         store = Store(load(folder / CONFIG))
     except HeadsweepError as error:
-        return _State(folder, name, lacks_answers=False, cells=(name, "", str(error)))
+        row = (name, "", str(error))
+        return _State(folder, name, has_sweeps=False, lacks_answers=False, cells=row)
     with contextlib.chdir(folder.absolute().parents[1]):
         answered = [
             Path(file).exists() for each in batches(store).values() for file in each.answers
@@ -117,9 +123,10 @@ def _state(folder: Path) -> _State:
             for sweep in store.config.sweeps
             for variant in _shown(store.config, sweep)
         )
-    page = folder / Path(paths.REPORT).name
-    there = f"report: {page}" if page.exists() else "no report yet"
-    return _State(folder, name, lacks_answers, (name, f"{sum(answered)} of {len(answered)}", there))
+    page = report_of(folder)
+    there = f"report: {page}" if page else "no report yet"
+    row = (name, f"{sum(answered)} of {len(answered)}", there)
+    return _State(folder, name, bool(store.config.sweeps), lacks_answers, row)
 
 
 def _listed(states: Sequence[_State]) -> str:

@@ -22,7 +22,7 @@ from headsweep.files import paths
 from headsweep.page.blocks import Block, ShownTable
 from headsweep.page.report import SoFar, write_so_far
 from headsweep.results.exhibits import EXHIBITS, RunFiles
-from headsweep.results.run import CONFIG, find
+from headsweep.results.run import CONFIG, find, report_of
 from headsweep.store.layout import Store
 from headsweep.telling import told
 from headsweep.text import counted
@@ -58,8 +58,7 @@ def follow(run: str | None, seconds: float = _SECONDS) -> None:
 
 def _ended(folder: Path) -> str:
     """Say how far a run is at which nothing works any more, and how it goes on."""
-    report = folder / Path(paths.REPORT).name
-    if report.exists():
+    if report := report_of(folder):
         return f"the run is finished: {report}"
     root = folder.absolute().parents[1]
     with contextlib.chdir(root):
@@ -75,7 +74,7 @@ def _is_under_way(folder: Path) -> bool:
     """Return whether something is at work in a run's folder, and the run is not finished."""
     with contextlib.chdir(folder.absolute().parents[1]):
         working = what_works()
-    return working is not None and not (folder / Path(paths.REPORT).name).exists()
+    return working is not None and not report_of(folder)
 
 
 def write(folder: Path) -> Path:
@@ -102,7 +101,9 @@ def _on_top(states: Sequence[Sequence[str]], looks: Sequence[SweepSoFar]) -> SoF
         f"This run is not finished: at {now} {finished} of {counted(len(states), 'part')} had "
         "ended. From the verdicts on, the page is about these alone."
     ]
-    blocks: list[Block] = [ShownTable(("part", "of", "state"), states, "")]
+    blocks: list[Block] = []
+    if states:
+        blocks.append(ShownTable(("part", "of", "state"), states, ""))
     for sweep in looks:
         compared = [group for group in sweep.groups if group.rows]
         if not compared:

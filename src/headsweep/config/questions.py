@@ -305,7 +305,8 @@ class Decoding(Section):
     """How answers are generated."""
 
     prompt: Preset = "default"
-    """default: the model's own chat template. authors: the paper's hand-written chat prompt."""
+    """default: the model's own chat template; without one, the system line, `Question:` with the
+    question, and `Answer:`. authors: the paper's hand-written chat prompt."""
     system: str | None = SYSTEM_PROMPT
     """System line of the default prompt; null for none."""
     template: str | None = None

@@ -26,7 +26,10 @@ def parse(values: dict[str, Any], origin: str = "config") -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        problems = [problem_of(problem, Config) for problem in error.errors() if _is_meant(problem)]
+        meant = filter(_is_meant, error.errors())
+        # A misspelt key is why another one is missing.
+        first = sorted(meant, key=lambda problem: problem["type"] != "extra_forbidden")
+        problems = [problem_of(problem, Config) for problem in first]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ConfigError(f"{origin}: {problems[0]}{more}") from None
 

@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from headsweep import __version__
 from headsweep.config.titles import title, titles
+from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.files.record import Stopwatch, read_record
 from headsweep.files.safe_files import write_text
@@ -90,9 +91,17 @@ def write_so_far(whole: Store, finished: Store, so_far: SoFar) -> Path:
 
     Raises:
         TableError: a table that it shows is damaged.
+        ConfigError: the page cannot be written.
     """
     page = whole.path(paths.SO_FAR)
-    write_text(page, _rendered(whole, finished, verdicts(finished), so_far))
+    text = _rendered(whole, finished, verdicts(finished), so_far)
+    try:
+        write_text(page, text)
+    except OSError as error:
+        raise ConfigError(
+            f"{page.absolute()} cannot be written ({error.strerror}); copy the run, or look at it "
+            f"without --page"
+        ) from None
     return page
 
 

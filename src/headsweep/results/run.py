@@ -48,6 +48,14 @@ def find(given: str) -> Path:
     )
 
 
+def report_of(folder: Path) -> Path | None:
+    """Return the report of a run, given its folder, unless its config is another since."""
+    report = folder / Path(paths.REPORT).name
+    if report.exists() and report.stat().st_mtime >= (folder / CONFIG).stat().st_mtime:
+        return report
+    return None
+
+
 def runs(folder: Path) -> list[Path]:
     """Return the folders of the runs that lie in a folder's results/, or in it if it is that."""
     if folder.resolve().name != paths.RESULTS:
@@ -192,9 +200,10 @@ class Run:
             ConfigError: the name is not defined, or none is given and there are several.
         """
         defined: list[str] = list(getattr(self.config, kind))
+        if not defined:
+            raise ConfigError(f"the run has no {kind}; name a run whose config has some")
         if name is None and len(defined) != 1:
             raise ConfigError(f"the run has {len(defined)} {kind}; name one: {', '.join(defined)}")
         if name not in (None, *defined):
-            there = ", ".join(defined) or "none"
-            raise ConfigError(f"{name!r} is none of the run's {kind}: {there}")
+            raise ConfigError(f"{name!r} is none of the run's {kind}: {', '.join(defined)}")
         return name or defined[0]

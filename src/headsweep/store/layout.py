@@ -6,6 +6,7 @@ Paths are the templates of `headsweep.files.tables` and `headsweep.files.paths`,
 
 import errno
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
@@ -16,7 +17,7 @@ from headsweep.config import Config, load
 from headsweep.errors import ConfigError
 from headsweep.files import paths
 from headsweep.files.plain_files import read_plain
-from headsweep.files.record import Stopwatch, write_record
+from headsweep.files.record import Stopwatch, record_path, write_record
 from headsweep.files.safe_files import read_table, write_json, write_text
 from headsweep.files.tables import (
     ACCURACY,
@@ -99,10 +100,20 @@ def write_config(store: "Store") -> None:
     file = store.path(paths.CONFIG)
     models = store.path(paths.MODEL_SECTIONS)
     values = store.config.model_dump(mode="json")
-    write_json(file, values)
     sections = {store.key("model", name): section for name, section in values["models"].items()}
+    if record_path(file).exists() and _holds(file, values) and _holds(models, sections):
+        return  # so that its date is that of this config
+    write_json(file, values)
     write_json(models, sections)
     write_record(file, Stopwatch(), {}, together=[models])
+
+
+def _holds(file: Path, value: object) -> bool:
+    """Tell whether a file is there and has this value as JSON."""
+    try:
+        return bool(json.loads(read_plain(file)) == value)
+    except (OSError, ValueError):
+        return False
 
 
 def read_config(file: Path) -> "Store":

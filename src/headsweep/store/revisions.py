@@ -146,8 +146,8 @@ def _content(where: str, section: Input, local: Path) -> str:
     with at(where):
         if isinstance(section, WordProblems) and not local.exists():
             raise BenchmarkError(
-                f"{local} is missing; make it: `{FETCH[section.dataset]}`; or write its `revision` "
-                f"(sha256) if the store holds its problems already"
+                f"{local.absolute()} is missing; make it: `{FETCH[section.dataset]}`; or write its "
+                f"`revision` (sha256) if the store holds its problems already"
             )
         if isinstance(section, Questions | WordProblems):
             return file_revision(local)

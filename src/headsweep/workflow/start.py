@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ examples:
 This is Snakemake with headsweep's own workflow. What CONFIG asks for and the
 folder's results/ lacks is made; the same command goes on after a stop. The
 words after CONFIG are Snakemake's: options, and targets as printed or fetch.
+Paths in CONFIG are read from --directory; the exit status is Snakemake's.
 
 `headsweep doctor` names the folder of the workflow, with configs to begin with
 and the profile for SLURM: give a copy that names partition and account as
@@ -65,6 +67,7 @@ def run(config: Path, cores: int | None, options: Sequence[str]) -> None:
         load(config)
     if options:
         _check(options)
+    _check_folder(config, options)
     sys.stdout.flush()
     os.execve(words[0], words, os.environ | {"PYTHONSAFEPATH": "1"})
 
@@ -93,6 +96,23 @@ def command(config: str | Path, options: Sequence[str] = ()) -> list[str]:
     if not any(option in _OF_PLACE for option in named):
         words += ["--cores", str(host_cores())]
     return [*words, *options]
+
+
+def _check_folder(config: Path, options: Sequence[str]) -> None:
+    """Refuse the config that a run in another folder has kept, unless the folder is named.
+
+    Raises:
+        ConfigError: all answers would be made again here.
+    """
+    kept_in = config.absolute().parents
+    is_kept = config.name == Path(paths.CONFIG).name and kept_in[1].name == paths.RESULTS
+    if not is_kept or kept_in[2].resolve() == Path.cwd():
+        return
+    if not any(option.startswith(("-d", "--directory")) for option in options):
+        raise ConfigError(
+            f"{config} is of a run in {kept_in[2]}, where its answers are: add --directory "
+            f"{shlex.quote(str(kept_in[2]))}, or --directory . to make them again here"
+        )
 
 
 def _check(options: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from headsweep.choices import BenchmarkGrader
 from headsweep.errors import ConfigError
 from headsweep.experiments.recovery.settings import TRAINING, Recovery
+from headsweep.telling import told
 
 if TYPE_CHECKING:
     from headsweep.experiments.compression.pruning import Pruned
@@ -40,7 +41,8 @@ def prune_as_asked(**options: Any) -> None:
 
 def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     """Remove heads at once."""
-    from headsweep.experiments.compression.pruning import prune
+    with told("beginning"):  # slow to import
+        from headsweep.experiments.compression.pruning import prune
 
     given = [name for name in TRAINING if name in args]
     given += [name for name in _MEASURED if getattr(args, name)]
@@ -50,28 +52,30 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     plain = [text for text in texts or () if isinstance(text, str)]
     if texts and len(plain) < len(texts):
         raise ConfigError(f"{args.text} has messages, which need --recover; name fields of texts")
-    return prune(
-        args.source,
-        args.out,
-        heads=args.heads,
-        ratio=args.ratio,
-        form=args.form,
-        criterion=args.criterion or "norm",
-        texts=plain,
-        accuracy=args.accuracy,
-        alpha=args.alpha,
-        seed=args.seed,
-        scope=args.scope,
-        unit=args.unit,
-        revision=args.revision,
-        device=args.device,
-    )
+    with told("removing heads"):
+        return prune(
+            args.source,
+            args.out,
+            heads=args.heads,
+            ratio=args.ratio,
+            form=args.form,
+            criterion=args.criterion or "norm",
+            texts=plain,
+            accuracy=args.accuracy,
+            alpha=args.alpha,
+            seed=args.seed,
+            scope=args.scope,
+            unit=args.unit,
+            revision=args.revision,
+            device=args.device,
+        )
 
 
 def _recover(args: Namespace, texts: "Sequence[Text] | None") -> "Recovered | None":
     """Remove heads in rounds, and train the rest."""
-    from headsweep.experiments.recovery.prune import prune_and_recover
-    from headsweep.experiments.recovery.texts import read_texts
+    with told("beginning"):  # slow to import
+        from headsweep.experiments.recovery.prune import prune_and_recover
+        from headsweep.experiments.recovery.texts import read_texts
 
     if texts is None:
         raise ConfigError("--recover trains on texts; name their file: --text FILE.jsonl")

@@ -7,7 +7,7 @@ result is complete, so that an interrupted run continues where it was.
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,7 @@ from headsweep.models.load import load_checkpoint, weights_dtype
 from headsweep.models.model_card import LOADED_BY, PRUNED_HEADS, Form, Pruning
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
+from headsweep.telling import told
 from headsweep.text import counted
 from headsweep.variants import Variant
 
@@ -283,7 +284,8 @@ class _Run:
         (kept,) = broadcast_object_list([self.work.removal(number) if main else None])
         if kept:
             return kept
-        due = self.due_removal(number, model, geometry, earlier).model_dump()
+        with told(f"scoring heads, round {number + 1}") if main else nullcontext():
+            due = self.due_removal(number, model, geometry, earlier).model_dump()
         (removal,) = broadcast_object_list([due])
         if main:
             self.work.keep_removal(number, removal)
@@ -344,7 +346,8 @@ class _Run:
         at_once = self.settings.micro_batch
         how = {"benchmark": measuring["benchmark"], "device": self.device}
         once = partial(self.work.once, how=how)
-        results = measured(models, testing, at_once, self.device, answer, once)
+        with told("measuring the models"):
+            results = measured(models, testing, at_once, self.device, answer, once)
         in_source = _in_source(self.folder, removed)
         pruning = Pruning(
             self.call["source"],
