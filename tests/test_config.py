@@ -45,7 +45,7 @@ def custom(**keys):
         (
             "sweeps/math",
             {"model": "tiny", "questions": "test", "layer": [1]},
-            r"unknown key 'sweeps.math.layer'; .*\(and 1 more\)$",
+            r"unknown key 'sweeps.math.layer' .did you mean 'layers'.*and 1 more.$",
         ),
         ("run", "a/b", r"run: use letters, .* and single '-' .*, not 'a/b'"),
         ("models/big/device", "gpu", r"big.device: use auto, cpu, cuda, .*, not 'gpu'"),
