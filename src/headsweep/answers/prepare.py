@@ -102,7 +102,7 @@ def prepare_model(store: Store, model: str) -> None:
         check_reading(folder, config.decodings.values())
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
     write_record(output, stopwatch, facts, made_here)
-    _LOG.info("%s is ready in %s", title(config, "models", model), folder)
+    _LOG.info("%s is ready in %s", title(config, "models", model), folder.absolute())
 
 
 def _copy(folder: Path, to: Path) -> None:

@@ -278,7 +278,7 @@ def _question(
     elif questions.columns is not None:
         answer = cells.text(columns.answer).strip()
         if allowed := should_be(answer, questions.grader):
-            raise cells.wrong(columns.answer, allowed)
+            raise cells.wrong(columns.answer, f"{allowed}, as grader {questions.grader_name} needs")
         if columns.solution and str(row[columns.solution] or "").strip():
             solution = cells.text(columns.solution, number=False)
     else:

@@ -81,7 +81,8 @@ def judged(
     for row, gold in enumerate(present_golds, 1):
         if allowed := should_be(gold, grader):
             raise TableError(
-                f"{origin} row {row}: gold is {quoted(gold)}, not {allowed}; correct the row"
+                f"{origin} row {row}: gold is {quoted(gold)}, not {allowed}; correct the "
+                f"row, or take another --grader"
             )
     last = time.monotonic()
 
