@@ -104,14 +104,14 @@ def _check_folder(config: Path, options: Sequence[str]) -> None:
     Raises:
         ConfigError: all answers would be made again here.
     """
-    kept_in = config.absolute().parents
-    is_kept = config.name == Path(paths.CONFIG).name and kept_in[1].name == paths.RESULTS
-    if not is_kept or kept_in[2].resolve() == Path.cwd():
+    results = config.absolute().parent.parent
+    is_kept = config.name == Path(paths.CONFIG).name and results.name == paths.RESULTS
+    if not is_kept or results.parent.resolve() == Path.cwd():
         return
     if not any(option.startswith(("-d", "--directory")) for option in options):
         raise ConfigError(
-            f"{config} is of a run in {kept_in[2]}, where its answers are: add --directory "
-            f"{shlex.quote(str(kept_in[2]))}, or --directory . to make them again here"
+            f"{config} is of a run in {results.parent}, where its answers are: add --directory "
+            f"{shlex.quote(str(results.parent))}, or --directory . to make them again here"
         )
 
 
