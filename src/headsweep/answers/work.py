@@ -138,8 +138,8 @@ class Work:
     def counted(self) -> tuple[int, int]:
         """How many answers of the batch's variants are there, and how many are wanted.
 
-        Those to other draws from the same split are there, too.
-        Records of journals are counted without parsing them: half of a paper's sweep is 400 MB.
+        Those to other draws from the same split are there, too. Records of journals are counted
+        without parsing them: half of a paper's sweep is 400 MB.
 
         Raises:
             TableError: the question set is missing or damaged.
